@@ -1,0 +1,1 @@
+"""Saccade: sequence-to-sequence learning with attention."""

@@ -1,0 +1,333 @@
+"""Every setting there is, one documented class a section.
+
+A configuration is YAML, changed by `section.key=value` arguments, checked as a whole before anything runs:
+
+    config = Config.load("recipe.yaml", ["training.max_steps=60"])
+
+`None` means *chosen for you*: `saccade.planning` fills it in from the corpus and the machine, says why, and the
+folder keeps the resolved file. The sentence on each field is the help of the command line and the reference page.
+"""
+
+import difflib
+import types
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from saccade.errors import SaccadeError
+from saccade.files import write_text
+
+Size = Literal["tiny", "small", "medium", "base", "big"]
+Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+class Section(BaseModel):
+    """A group of settings: unknown names are refused, values are checked, nothing changes after it is made."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class CleaningConfig(Section):
+    """Which pairs are dropped before training. Each drop is counted, named and shown with examples."""
+
+    enabled: bool = Field(True, description="Clean the corpus. `--no-clean` turns it off and keeps every pair.")
+    max_characters: int = Field(2000, gt=0, description="Drop a pair if either side has more characters than this.")
+    max_ratio: float = Field(
+        9.0, gt=1.0, description="Drop a pair if one side has this many times the characters of the other."
+    )
+    drop_copies: bool = Field(True, description="Drop a pair whose source equals its target.")
+    drop_duplicates: bool = Field(
+        True, description="Drop a pair that came before. Remembers a hash of each pair: about 70 bytes of memory."
+    )
+
+
+class DataConfig(Section):
+    """Where the pairs come from."""
+
+    train: list[str] = Field(
+        default_factory=list,
+        description="Training files: text files in pairs (source target source target …), or TSV, JSONL or Parquet "
+        "files with both sides; `.gz` is read as it is, `-` is standard input (TSV), `hub:NAME` a public dataset. "
+        "Empty: the built-in corpus.",
+    )
+    valid: list[str] = Field(
+        default_factory=list,
+        description="Validation files, in the same forms. Empty: held out of the training pairs.",
+    )
+    source: str = Field("en", description="Source language: a label for files, a locale for the built-in corpus.")
+    target: str = Field("de", description="Target language: a label for files, a locale for the built-in corpus.")
+    source_field: str = Field("source", description="Name of the source column in JSONL and Parquet files.")
+    target_field: str = Field("target", description="Name of the target column in JSONL and Parquet files.")
+    builtin_pairs: int = Field(12_000, gt=0, description="How many pairs to make when the corpus is the built-in one.")
+    valid_pairs: int | None = Field(
+        None, gt=0, description="How many pairs to hold out when no validation files are given. Chosen: 5%, at most 2,000."
+    )
+    seed: int = Field(1, description="Seed of the built-in corpus and of the held-out choice.")
+    cleaning: CleaningConfig = Field(default_factory=CleaningConfig, description="Which pairs are dropped.")
+
+
+class TokenizerConfig(Section):
+    """How text becomes pieces. Nothing is ever un-encodable: what is not in the vocabulary is spelled in bytes."""
+
+    kind: Literal["bpe", "unigram", "words", "characters", "bytes"] = Field("bpe", description="The kind of pieces.")
+    vocabulary: int | None = Field(
+        None, ge=300, description="Pieces in the vocabulary (a joint one counts once). Chosen from the number of pairs."
+    )
+    joint: bool | None = Field(
+        None, description="One vocabulary for both sides. Chosen: joint where the two sides share most of their letters."
+    )
+    sample: int = Field(1_000_000, gt=0, description="Learn the vocabulary from at most this many pairs.")
+
+
+class TransformerConfig(Section):
+    """The Transformer encoder–decoder (Vaswani et al. 2017)."""
+
+    family: Literal["transformer"] = "transformer"
+    size: Size | None = Field(
+        None, description="A named size, which the settings below override one by one. Chosen from corpus and machine."
+    )
+    width: int | None = Field(None, gt=0, description="Width of the model, E (d_model).")
+    feed_forward: int | None = Field(None, gt=0, description="Width of the feed-forward layers.")
+    heads: int | None = Field(None, gt=0, description="Attention heads, H; must divide the width.")
+    encoder_layers: int | None = Field(None, gt=0, description="Layers of the encoder.")
+    decoder_layers: int | None = Field(None, gt=0, description="Layers of the decoder.")
+    norm: Literal["pre", "post"] = Field(
+        "pre", description="LayerNorm before each sub-layer (steadier) or after it (as first published)."
+    )
+    activation: Literal["relu", "gelu"] = Field("relu", description="Activation of the feed-forward layers.")
+    positions: Literal["sinusoidal", "learned"] = Field("sinusoidal", description="How the model knows word order.")
+    max_positions: int = Field(1024, gt=0, description="Longest sequence that learned positions can hold.")
+    tied: Literal["all", "decoder", "none"] | None = Field(
+        None,
+        description="Which embeddings share weights: `all` (source, target and output; needs a joint vocabulary), "
+        "`decoder` (target and output), `none`. Chosen: `all` with a joint vocabulary, else `decoder`.",
+    )
+    dropout: Probability | None = Field(
+        None, description="Dropout on embeddings and sub-layer outputs. Chosen: stronger for a small corpus."
+    )
+    attention_dropout: Probability = Field(0.0, description="Dropout on attention weights.")
+    activation_dropout: Probability = Field(0.0, description="Dropout inside the feed-forward layers.")
+
+
+class RNNConfig(Section):
+    """Recurrent encoder–decoders: Cho et al. 2014, Sutskever et al. 2014, Bahdanau et al. 2015."""
+
+    family: Literal["rnn"]
+    size: Size | None = Field(
+        None, description="A named size, which the settings below override one by one. Chosen from corpus and machine."
+    )
+    attention: Literal["none", "additive"] = Field(
+        "additive", description="`additive`: Bahdanau's, over a bidirectional encoder. `none`: one vector for all."
+    )
+    context: Literal["every-step", "initial"] = Field(
+        "every-step",
+        description="Without attention, where the source vector goes: into every step (Cho) or into the decoder's "
+        "initial state (Sutskever).",
+    )
+    cell: Literal["gru", "lstm"] = Field("gru", description="The recurrent unit.")
+    embedding: int | None = Field(None, gt=0, description="Width of the word embeddings.")
+    width: int | None = Field(None, gt=0, description="Width of the recurrent states (of each direction).")
+    layers: int = Field(1, gt=0, description="Stacked recurrent layers, in the encoder and in the decoder.")
+    bidirectional: bool | None = Field(
+        None, description="Read the source in both directions. Chosen: with attention yes, without no."
+    )
+    reverse_source: bool = Field(False, description="Read the source backwards (Sutskever et al. 2014, 3.3).")
+    tied: Literal["all", "decoder", "none"] | None = Field(
+        None, description="Which embeddings share weights, as for the Transformer. Chosen in the same way."
+    )
+    dropout: Probability | None = Field(
+        None, description="Dropout on embeddings, between layers and before the output. Chosen as for the Transformer."
+    )
+
+
+ModelConfig = Annotated[TransformerConfig | RNNConfig, Field(discriminator="family")]
+
+
+class TrainingConfig(Section):
+    """How the weights are learned."""
+
+    batch_tokens: int | None = Field(
+        None, gt=0, description="Most tokens of either side in a batch, padding counted. Chosen from the corpus."
+    )
+    accumulate: int = Field(1, gt=0, description="Batches whose gradients are added up before a step.")
+    max_steps: int | None = Field(None, gt=0, description="Stop after this many steps. Chosen from the corpus.")
+    max_minutes: float | None = Field(None, gt=0, description="Stop after this many minutes of training.")
+    learning_rate: float | None = Field(None, gt=0, description="Highest learning rate. Chosen from the model's width.")
+    schedule: Literal["inverse-sqrt", "cosine", "linear", "constant"] = Field(
+        "inverse-sqrt", description="How the learning rate falls after the warm-up."
+    )
+    warmup_steps: int | None = Field(None, ge=0, description="Steps over which it rises. Chosen: 8% of max_steps.")
+    adam_beta1: Probability = Field(0.9, description="AdamW's decay of the mean gradient.")
+    adam_beta2: Probability = Field(0.98, description="AdamW's decay of the mean squared gradient.")
+    adam_epsilon: float = Field(1e-9, gt=0, description="AdamW's guard against division by zero.")
+    weight_decay: float = Field(0.0, ge=0, description="AdamW's weight decay, on matrices only.")
+    label_smoothing: Probability = Field(0.1, description="Probability mass spread over the whole vocabulary.")
+    clip_norm: float = Field(1.0, ge=0, description="Largest norm of the gradient; 0 turns clipping off.")
+    subword_dropout: Probability = Field(
+        0.0, description="BPE dropout (Provilkov et al. 2020): chance of skipping a merge when training text is encoded."
+    )
+    precision: Literal["fp32", "bf16"] | None = Field(
+        None, description="Arithmetic of forward and backward; weights stay fp32. Chosen: bf16 on a GPU that has it."
+    )
+    device: str | None = Field(None, description="`cpu`, `cuda`, `cuda:1`, `mps`. Chosen: a GPU if there is one.")
+    threads: int | None = Field(None, gt=0, description="CPU threads. Chosen: as many as there are cores.")
+    seed: int = Field(1, description="Seed of weights, order and dropout.")
+    validate_every: int | None = Field(None, gt=0, description="Steps between validations. Chosen: 20 to 40 a run.")
+    validate_by: Literal["loss", "bleu"] = Field("loss", description="What decides which checkpoint is best.")
+    validate_bleu_pairs: int = Field(
+        200, ge=0, description="Validation pairs to translate for BLEU at each validation; 0 turns it off."
+    )
+    patience: int = Field(8, ge=0, description="Stop after this many validations without a new best; 0 never stops.")
+    average: int = Field(
+        5, ge=1, description="At the end, average the last so many checkpoints, if that is better on validation."
+    )
+    keep: int = Field(5, ge=1, description="Checkpoints to keep for resuming and averaging.")
+    checkpoint_every: int | None = Field(
+        None, gt=0, description="Steps between checkpoints for resuming. Chosen: at every validation."
+    )
+    log_every: int = Field(20, gt=0, description="Steps between lines in log.jsonl.")
+    tensorboard: bool | None = Field(None, description="Write TensorBoard scalars. Chosen: if tensorboard is installed.")
+
+
+class SearchConfig(Section):
+    """How the folder translates, unless the call says otherwise."""
+
+    beam: int = Field(5, gt=0, description="Hypotheses kept alive; 1 is greedy search.")
+    n_best: int = Field(1, gt=0, description="Translations to return for each sentence; at most the beam.")
+    length_penalty: float = Field(
+        1.0, ge=0, description="α of Wu et al. 2016, eq. 14: 0 favours short output, 1 is near the mean per token."
+    )
+    coverage_penalty: float = Field(
+        0.0, ge=0, description="β of Wu et al. 2016, eq. 14: punishes source words that were never looked at."
+    )
+    max_length_factor: float = Field(2.0, gt=0, description="Longest output: this many times the source's pieces …")
+    max_length_extra: int = Field(20, ge=0, description="… plus this many.")
+    batch_tokens: int = Field(4096, gt=0, description="Most source tokens translated at once, padding counted.")
+
+
+class Config(Section):
+    """All settings of a run."""
+
+    data: DataConfig = Field(default_factory=DataConfig, description="Where the pairs come from.")
+    tokenizer: TokenizerConfig = Field(default_factory=TokenizerConfig, description="How text becomes pieces.")
+    model: ModelConfig = Field(default_factory=TransformerConfig, description="What is trained.")
+    training: TrainingConfig = Field(default_factory=TrainingConfig, description="How it is trained.")
+    search: SearchConfig = Field(default_factory=SearchConfig, description="How it translates.")
+
+    @classmethod
+    def load(cls, path: str | Path | None = None, overrides: Iterable[str] = ()) -> "Config":
+        """Read a YAML file (none: the defaults) and apply `section.key=value` overrides."""
+        settings: dict[str, Any] = {}
+        if path is not None:
+            settings = _read_yaml(Path(path))
+        for override in overrides:
+            _apply_override(settings, override)
+        return cls.of(settings, where=str(path) if path is not None else "settings")
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], where: str = "settings") -> "Config":
+        """Check nested settings; what is wrong is said in one sentence each, with the nearest known name."""
+        settings = {name: dict(value) if isinstance(value, Mapping) else value for name, value in settings.items()}
+        model = settings.get("model")
+        if isinstance(model, dict):
+            model.setdefault("family", "transformer")
+        try:
+            return cls.model_validate(settings)
+        except ValidationError as error:
+            raise SaccadeError("\n".join(_explain(problem, where) for problem in error.errors())) from None
+
+    def with_changes(self, changes: Mapping[str, Mapping[str, Any]]) -> "Config":
+        """A copy with `changes[section][key]` in place, checked again."""
+        settings = self.model_dump()
+        for section, values in changes.items():
+            settings[section].update(values)
+        return Config.of(settings)
+
+    def to_yaml(self) -> str:
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
+
+    def save(self, path: str | Path) -> None:
+        write_text(path, self.to_yaml())
+
+
+def is_override(argument: str) -> bool:
+    """True for `section.key=value`, as opposed to a file name."""
+    name, equals, _ = argument.partition("=")
+    return bool(equals) and name.split(".")[0] in Config.model_fields and not Path(argument).exists()
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SaccadeError(f"{path}: cannot read the configuration: {error.strerror}") from None
+    except UnicodeDecodeError:
+        raise SaccadeError(f"{path}: the configuration is not UTF-8 text; save it as UTF-8") from None
+    try:
+        settings = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise SaccadeError(f"{path}: not valid YAML: {error}") from None
+    if settings is None:
+        return {}
+    if not isinstance(settings, dict):
+        raise SaccadeError(f"{path}: expected sections such as `model:` and `training:`, found {type(settings).__name__}")
+    return settings
+
+
+def _apply_override(settings: dict[str, Any], override: str) -> None:
+    name, equals, value = override.partition("=")
+    keys = name.split(".")
+    if not equals or len(keys) < 2:
+        raise SaccadeError(f"{override!r} is not a setting; write section.key=value, e.g. training.max_steps=60")
+    try:
+        parsed = yaml.safe_load(value)
+    except yaml.YAMLError:
+        parsed = value
+    if isinstance(parsed, str):
+        try:  # YAML reads 1e-3 as text; nobody who writes it means text
+            parsed = float(parsed)
+        except ValueError:
+            parsed = value.strip()
+    section = settings
+    for key in keys[:-1]:
+        section = section.setdefault(key, {})
+        if not isinstance(section, dict):
+            raise SaccadeError(f"{override!r}: {key} is a value, not a section")
+    section[keys[-1]] = parsed
+
+
+def _explain(problem: Any, where: str) -> str:
+    location = [str(part) for part in problem["loc"] if part not in ("transformer", "rnn")]
+    name = ".".join(location)
+    if problem["type"] == "extra_forbidden":
+        families = {part for part in problem["loc"] if part in ("transformer", "rnn")}
+        known = _fields_of([*location[:-1]], families)
+        near = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
+        remedy = f"did you mean {'.'.join([*location[:-1], near[0]])}?" if near else f"known here: {', '.join(known)}"
+        return f"{where}: unknown setting {name}; {remedy}"
+    if problem["type"] == "union_tag_invalid":
+        return f"{where}: model.family={problem['input'].get('family')!r} is not known; use transformer or rnn"
+    return f"{where}: {name}={problem['input']!r}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
+
+
+def _fields_of(path: list[str], families: set[Any]) -> list[str]:
+    """Names of the settings in the section at `path`."""
+    section: Any = Config
+    for key in path:
+        field = section.model_fields.get(key)
+        if field is None:
+            return []
+        section = field.annotation
+        if get_origin(section) in (Union, types.UnionType):
+            section = next(
+                (kind for kind in get_args(section) if kind.model_fields["family"].annotation in _tags(families)),
+                TransformerConfig,
+            )
+    return list(section.model_fields)
+
+
+def _tags(families: set[Any]) -> list[Any]:
+    return [Literal[family] for family in families]

@@ -1,0 +1,53 @@
+"""Files that are there whole or not at all."""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def written_atomically(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; on success it takes `path`'s place in one step, on failure it is gone.
+
+    A reader (or a process killed at any moment) sees the old content or the new, never a part of either.
+    Works for a file and, when `path` does not exist yet, for a folder the caller creates at the yielded path.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # The hidden, random name keeps two writers apart and lets a later run sweep up what a SIGKILL left.
+    scratch = Path(tempfile.mkdtemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent))
+    try:
+        part = scratch / path.name
+        yield part
+        _flush(part)
+        os.replace(part, path)
+        _flush(path.parent)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write `text` as UTF-8, atomically."""
+    with written_atomically(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def sweep_partials(folder: str | Path) -> None:
+    """Remove what writers that were killed left in `folder`."""
+    for scratch in Path(folder).glob(".*.partial"):
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _flush(path: Path) -> None:
+    """Make the bytes of a file, or of a folder and its files, reach the disk."""
+    if path.is_dir():
+        for child in path.iterdir():
+            _flush(child)
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
