@@ -1,0 +1,66 @@
+"""The attention core: scores → mask → weights → context.
+
+Axis letters, for the whole package: B batch, S source length, T target length, H heads, Q queries, K keys, D width of
+a head, E width of the model, V vocabulary. Masks are boolean and True means "may attend".
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch.nn.functional as F
+from torch import Tensor, finfo
+
+from saccade.attention.dropout import dropout as drop
+from saccade.attention.scores import ScaledDot, Score
+
+Normalize = Callable[[Tensor, Tensor | None], Tensor]
+
+
+class Attention(NamedTuple):
+    """What a query found: the mixture of values, and the weights if they were asked for."""
+
+    context: Tensor  # (B, H, Q, D)
+    weights: Tensor | None  # (B, H, Q, K)
+
+
+def softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
+    """α_qk = exp(e_qk) / Σ_k' exp(e_qk') over the keys that may be attended to; a row with none is all zeros."""
+    if mask is None:
+        return scores.softmax(-1)
+    # The lowest finite number, not -inf: exp() of it is zero just the same, and an empty row has no NaN to
+    # leak through the backward pass.
+    weights = scores.masked_fill(~mask, finfo(scores.dtype).min).softmax(-1)
+    return weights.masked_fill(~mask, 0.0)
+
+
+def attend(
+    q_BHQD: Tensor,
+    k_BHKD: Tensor,
+    v_BHKD: Tensor,
+    *,
+    score: Score,
+    mask: Tensor | None = None,
+    bias: Tensor | None = None,
+    normalize: Normalize = softmax,
+    dropout: float = 0.0,
+    need_weights: bool = False,
+) -> Attention:
+    """Mix the values by how well their keys score against each query.
+
+    `mask` and `bias` broadcast to (B, H, Q, K). Dropout falls on the weights, as in the Transformer; the weights
+    that are returned are those before dropout.
+    """
+    # On a CPU no fused kernel knows dropout; torch would take its own slow road.
+    fusible = isinstance(score, ScaledDot) and normalize is softmax and bias is None and not need_weights
+    if fusible and not (dropout and q_BHQD.device.type == "cpu"):
+        return Attention(_fused(q_BHQD, k_BHKD, v_BHKD, mask, dropout), None)
+
+    scores = score(q_BHQD, k_BHKD)  # (B, H, Q, K)
+    weights = normalize(scores if bias is None else scores + bias, mask)
+    context = drop(weights, dropout) @ v_BHKD
+    return Attention(context, weights if need_weights else None)
+
+
+def _fused(q_BHQD: Tensor, k_BHKD: Tensor, v_BHKD: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+    """The same mixture through one kernel that never stores the scores (proved equal in tests/test_attention.py)."""
+    return F.scaled_dot_product_attention(q_BHQD, k_BHKD, v_BHKD, attn_mask=mask, dropout_p=dropout)

@@ -1,0 +1,260 @@
+"""From a corpus to token stores: read, clean, hold out, learn the tokenizer, encode. Each once, in constant memory.
+
+Cleaned text passes through a spool on disk, so that a corpus which can be read only once (standard input) is enough.
+Nothing of it stays: token stores decode to the exact text.
+"""
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from saccade.config import Config, DataConfig
+from saccade.data.cleaning import CleaningReport, clean
+from saccade.data.corpora import Corpus, Pair, open_corpora
+from saccade.data.store import Store, StoreWriter
+from saccade.data.tokenizers import Tokenizer, Tokenizers, share_letters, vocabulary_for
+from saccade.display import Display
+from saccade.errors import SaccadeError
+from saccade.files import write_text
+
+CHUNK = 10_000  # pairs encoded at once
+
+
+class Prepared(NamedTuple):
+    """All that training needs of a corpus."""
+
+    config: Config  # with the choices that preparing made
+    tokenizers: Tokenizers
+    train: Store
+    valid: Store
+    report: dict[str, Any]  # what was read, kept and dropped, for the folder's records
+    reasons: list[str]  # what was chosen, and why
+
+
+def prepare(config: Config, folder: Path, display: Display, tokenizers: Tokenizers | None = None) -> Prepared:
+    """Prepare `config.data` in `folder`, or find it prepared there already. `tokenizers`: use these, learn none."""
+    record = folder / "prepared.json"
+    mark = fingerprint(config, tokenizers)
+    if record.exists():
+        known = json.loads(record.read_text(encoding="utf-8"))
+        if known["fingerprint"] == mark:
+            resolved = config.with_changes(known["choices"])
+            return Prepared(
+                resolved,
+                Tokenizers.load(folder),
+                Store(folder / "train"),
+                Store(folder / "valid"),
+                known["report"],
+                known["reasons"],
+            )
+        raise SaccadeError(
+            f"{folder.parent.parent}: was prepared from other data or with other data and tokenizer settings; "
+            "choose another --out, or start over with --restart"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".spool.", suffix=".partial", dir=folder) as spool:
+        return _prepare(config, folder, Path(spool), display, tokenizers, mark)
+
+
+def _prepare(
+    config: Config, folder: Path, spool: Path, display: Display, tokenizers: Tokenizers | None, mark: str
+) -> Prepared:
+    report = CleaningReport()
+    everything = _spool(_training_corpora(config.data), config, report, spool / "train", display)
+    for line in report.lines():
+        display.say(line)
+    if everything.pairs < 2:
+        raise SaccadeError(
+            f"{_describe(config.data)}: {everything.pairs} pairs are left of {report.read:,} after cleaning; "
+            "at least 2 are needed. See what was dropped above; --no-clean keeps all"
+        )
+    reasons: list[str] = []
+    choices: dict[str, dict[str, Any]] = {}
+    held_out, valid = _validation(config, everything, spool, display)
+    if held_out:
+        choices["data"] = {"valid_pairs": len(held_out)}
+        reasons.append(f"validation: {len(held_out):,} pairs held out of training (no validation files were given)")
+    pairs = everything.pairs - len(held_out)
+    if tokenizers is None:
+        tokenizers, chosen, why = _learn_tokenizers(config, everything, pairs, display)
+        choices["tokenizer"] = chosen
+        reasons.append(why)
+    else:
+        choices["tokenizer"] = {"joint": tokenizers.joint, "vocabulary": tokenizers.target.size}
+
+    skipped = set(held_out)
+    kept = (pair for i, pair in enumerate(everything) if i not in skipped)
+    _encode(kept, pairs, tokenizers, folder / "train", "encoding", display)
+    if held_out:
+        valid_pairs: Iterable[tuple[str, str]] = (pair for i, pair in enumerate(everything) if i in skipped)
+        _encode(valid_pairs, len(held_out), tokenizers, folder / "valid", "encoding validation", display)
+    else:
+        _encode(valid, valid.pairs, tokenizers, folder / "valid", "encoding validation", display)
+    tokenizers.save(folder)
+    summary = report.to_dict() | {"train_pairs": pairs, "corpus": _describe(config.data)}
+    write_text(
+        folder / "prepared.json",
+        json.dumps({"fingerprint": mark, "choices": choices, "reasons": reasons, "report": summary}, indent=1),
+    )
+    return Prepared(
+        config.with_changes(choices), tokenizers, Store(folder / "train"), Store(folder / "valid"), summary, reasons
+    )
+
+
+def fingerprint(config: Config, tokenizers: Tokenizers | None) -> str:
+    """Changes when anything that preparing depends on does: settings, files, the tokenizer given."""
+    files = []
+    for name in [*config.data.train, *config.data.valid]:
+        path = Path(name)
+        files.append([name, path.stat().st_size, path.stat().st_mtime_ns] if path.is_file() else [name])
+    sizes = None if tokenizers is None else [tokenizers.source.size, tokenizers.target.size, tokenizers.joint]
+    settings = [config.data.model_dump(mode="json"), config.tokenizer.model_dump(mode="json"), files, sizes]
+    return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class BuiltinCorpus:
+    """The first pairs of the corpus that Saccade makes itself."""
+
+    settings: DataConfig
+    split: str
+    pairs: int
+
+    @property
+    def name(self) -> str:
+        return f"built-in {self.settings.source}-{self.settings.target} {self.split}"
+
+    def __iter__(self) -> Iterator[Pair]:
+        from saccade.data import builtin  # Babel's data is loaded only when it is used
+
+        endless = builtin.pairs(self.settings.source, self.settings.target, seed=self.settings.seed, split=self.split)  # type: ignore[arg-type]
+        for line, (source, target) in enumerate(islice(endless, self.pairs), start=1):
+            yield Pair(source, target, line)
+
+
+@dataclass(frozen=True)
+class Spooled:
+    """Cleaned pairs on disk, one line each."""
+
+    source: Path
+    target: Path
+    pairs: int
+
+    def __iter__(self) -> Iterator[tuple[str, str]]:
+        with (
+            open(self.source, encoding="utf-8", newline="\n") as sources,
+            open(self.target, encoding="utf-8", newline="\n") as targets,
+        ):
+            for source, target in zip(sources, targets, strict=True):
+                yield source[:-1], target[:-1]
+
+    def lines(self, most: int) -> Iterator[str]:
+        """Both sides of the first `most` pairs, in turn."""
+        for pair in islice(self, most):
+            yield from pair
+
+
+def _spool(
+    corpora: Iterable[Corpus], config: Config, report: CleaningReport, path: Path, display: Display
+) -> Spooled:
+    spooled = Spooled(path.with_suffix(".source"), path.with_suffix(".target"), 0)
+    with (
+        open(spooled.source, "w", encoding="utf-8", newline="\n") as sources,
+        open(spooled.target, "w", encoding="utf-8", newline="\n") as targets,
+        display.task("reading and cleaning") as progress,
+    ):
+        before = report.kept
+        for corpus in corpora:
+            for source, target, _ in clean(corpus, config.data.cleaning, report):
+                sources.write(source + "\n")
+                targets.write(target + "\n")
+                if report.kept % 1000 == 0:
+                    progress(report.kept)
+        progress(report.kept)
+    return replace(spooled, pairs=report.kept - before)
+
+
+def _training_corpora(data: DataConfig) -> list[Corpus]:
+    return _corpora(data, data.train, BuiltinCorpus(data, "train", data.builtin_pairs))
+
+
+def _corpora(data: DataConfig, files: list[str], otherwise: BuiltinCorpus) -> list[Corpus]:
+    if not files:
+        return [otherwise]
+    return open_corpora(
+        files,
+        source=data.source,
+        target=data.target,
+        source_field=data.source_field,
+        target_field=data.target_field,
+    )
+
+
+def _validation(config: Config, everything: Spooled, spool: Path, display: Display) -> tuple[list[int], Spooled]:
+    """Either which training pairs to hold out, or the validation corpus, cleaned."""
+    data = config.data
+    if data.valid or not data.train:
+        corpora = _corpora(data, data.valid, BuiltinCorpus(data, "valid", data.valid_pairs or 500))
+        report = CleaningReport()
+        valid = _spool(corpora, config, report, spool / "valid", display)
+        if not valid.pairs:
+            raise SaccadeError(f"data.valid={data.valid}: no pair is left of {report.read:,} after cleaning")
+        return [], valid
+    count = data.valid_pairs or max(1, min(2000, everything.pairs // 20))
+    if count >= everything.pairs:
+        raise SaccadeError(
+            f"data.valid_pairs={count} leaves nothing to train on: the corpus has {everything.pairs} pairs; "
+            "hold out fewer or give validation files"
+        )
+    chosen = np.random.default_rng(data.seed).choice(everything.pairs, size=count, replace=False)
+    return sorted(int(i) for i in chosen), Spooled(spool, spool, 0)
+
+
+def _learn_tokenizers(
+    config: Config, corpus: Spooled, pairs: int, display: Display
+) -> tuple[Tokenizers, dict[str, Any], str]:
+    settings = config.tokenizer
+    size = settings.vocabulary or vocabulary_for(pairs)
+    shared = share_letters((source for source, _ in corpus), (target for _, target in corpus))
+    joint = shared > 0.5 if settings.joint is None else settings.joint
+    with display.task(f"learning the {settings.kind} vocabulary"):
+        if joint:
+            tokenizer = Tokenizer.train(corpus.lines(settings.sample), settings.kind, size)
+            tokenizers = Tokenizers(tokenizer, tokenizer)
+        else:
+            tokenizers = Tokenizers(
+                Tokenizer.train((source for source, _ in islice(corpus, settings.sample)), settings.kind, size),
+                Tokenizer.train((target for _, target in islice(corpus, settings.sample)), settings.kind, size),
+            )
+    sizes = f"{tokenizers.source.size:,}" if joint else f"{tokenizers.source.size:,} + {tokenizers.target.size:,}"
+    why = (
+        f"vocabulary: {sizes} {settings.kind} pieces, {'joint' if joint else 'separate'}"
+        f" ({pairs:,} pairs; the two sides share {shared:.0%} of their letters)"
+    )
+    return tokenizers, {"joint": joint, "vocabulary": size}, why
+
+
+def _encode(
+    pairs: Iterable[tuple[str, str]], count: int, tokenizers: Tokenizers, folder: Path, what: str, display: Display
+) -> None:
+    iterator = iter(pairs)
+    sizes = {"source_vocabulary": tokenizers.source.size, "target_vocabulary": tokenizers.target.size}
+    with StoreWriter(folder, **sizes) as writer, display.task(what, count) as progress:
+        done = 0
+        while chunk := list(islice(iterator, CHUNK)):
+            sources = tokenizers.source.encode_batch([source for source, _ in chunk])
+            targets = tokenizers.target.encode_batch([target for _, target in chunk])
+            writer.extend(zip(sources, targets, strict=True))
+            done += len(chunk)
+            progress(done)
+
+
+def _describe(data: DataConfig) -> str:
+    return " ".join(data.train) if data.train else f"built-in {data.source}-{data.target}"

@@ -1,0 +1,92 @@
+"""A model is a folder that needs nothing else: config.yaml, model.safetensors, the tokenizer, README.md with its scores."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from saccade.config import Config
+from saccade.data.tokenizers import Tokenizers
+from saccade.errors import SaccadeError
+from saccade.files import write_text
+from saccade.models.build import build_model, device_for
+from saccade.training.checkpoint import load_weights
+from saccade.translator import Translator
+
+CONFIG, WEIGHTS, CARD, RECORD, LOG = "config.yaml", "model.safetensors", "README.md", "record.json", "log.jsonl"
+
+
+def load(folder: str | Path, device: str | None = "cpu", weights: str | Path | None = None) -> Translator:
+    """The translator in `folder`. `weights`: another file of weights of the same model, such as a checkpoint's.
+
+    >>> import saccade
+    >>> saccade.load("runs/demo").translate("January 5, 2021").text
+    '5. Januar 2021'
+    """
+    folder = Path(folder)
+    _require(folder)
+    config = Config.load(folder / CONFIG)
+    tokenizers = Tokenizers.load(folder)
+    model = build_model(config, tokenizers.source.size, tokenizers.target.size)
+    load_weights(model, Path(weights) if weights else folder / WEIGHTS)
+    return Translator(config, tokenizers, model.to(device_for(device)).eval())
+
+
+def read_record(folder: str | Path) -> dict[str, Any]:
+    """What training wrote down about the folder: data, time, scores."""
+    path = Path(folder) / RECORD
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+
+
+def write_record(folder: Path, record: dict[str, Any]) -> None:
+    """Keep the record, and say the same to people in the model card."""
+    write_text(folder / RECORD, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    write_text(folder / CARD, card(folder, record))
+
+
+def card(folder: Path, record: dict[str, Any]) -> str:
+    """The model card."""
+    config = Config.load(folder / CONFIG)
+    rows = "\n".join(
+        f"| {score['metric']} | {score['value']:.2f} | `{score['signature']}` |" for score in record.get("scores", [])
+    )
+    shape = ", ".join(f"{key} {value}" for key, value in config.model.model_dump().items() if value is not None)
+    return f"""# {config.data.source} → {config.data.target}
+
+A sequence-to-sequence model trained with Saccade {record.get("saccade", "")}.
+
+    saccade translate {folder.name} < input > output
+
+| | |
+|---|---|
+| model | {shape} |
+| parameters | {record.get("parameters", 0):,} |
+| data | {record.get("data", {}).get("corpus", "")}: {record.get("data", {}).get("train_pairs", 0):,} pairs |
+| training | {record.get("steps", 0):,} steps, {record.get("minutes", 0):.1f} minutes on {record.get("device", "")} |
+| chosen | {record.get("chosen", "")} |
+
+Scores on the validation set ({record.get("valid_pairs", 0):,} pairs), {record.get("search", "")}:
+
+| metric | score | signature |
+|---|---|---|
+{rows}
+"""
+
+
+def _require(folder: Path) -> None:
+    if not folder.exists():
+        raise SaccadeError(f"{folder}: there is no such folder; train one with: saccade train SOURCE TARGET --out {folder}")
+    for name in (CONFIG, WEIGHTS):
+        if not (folder / name).exists():
+            raise SaccadeError(
+                f"{folder}: has no {name}, so it is not a finished Saccade folder; "
+                "if its training was stopped before the first validation, run the same train command again"
+            )
+
+
+def describe_device(device: torch.device) -> str:
+    """A device by the name on its box."""
+    if device.type == "cuda":
+        return str(torch.cuda.get_device_name(device))
+    return f"{device.type}, {torch.get_num_threads()} threads" if device.type == "cpu" else device.type

@@ -1,0 +1,241 @@
+"""Search: which tokens to follow.
+
+A search starts a *run* for a batch of sentences. The run's rows are the hypotheses it keeps alive; `advance` takes their
+log-probabilities, chooses, and says for each row of the next step which token it wrote and which row it came from. Rows
+of sentences that are done leave the batch.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from saccade.data.tokenizers import EOS
+from saccade.generation.rules import Prefixes
+
+
+class Hypothesis(NamedTuple):
+    """A translation in ids, without its end token."""
+
+    tokens: list[int]
+    log_prob: float  # the model's own, its end counted
+    score: float  # what the search ranked by
+
+
+class Step(NamedTuple):
+    """The rows of the next step: the token each has just written, and the row it continues (None: all the same)."""
+
+    tokens: Tensor  # (R,)
+    parents: Tensor | None  # (R,)
+
+
+class Run(Protocol):
+    """A search at work on one batch."""
+
+    rows: Tensor  # (R,): which sentence each row of the first step belongs to
+
+    def prefixes(self) -> Prefixes: ...
+
+    def advance(self, log_probs: Tensor, looked: Tensor | None) -> Step:
+        """`log_probs` (R, V); `looked` (R, S), where each row looked, for searches that need attention."""
+
+    def results(self) -> list[list[Hypothesis]]:
+        """The hypotheses of each sentence, the best first."""
+
+
+class Search(Protocol):
+    """A way to search, with its settings."""
+
+    @property
+    def needs_attention(self) -> bool: ...
+
+    def start(self, limits: Tensor, source_mask: Tensor, dtype: torch.dtype = torch.float32) -> Run:
+        """A run for sentences that may write `limits` (B,) tokens, their end counted; scores add up in `dtype`."""
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """The likeliest token, every time."""
+
+    needs_attention = False
+
+    def start(self, limits: Tensor, source_mask: Tensor, dtype: torch.dtype = torch.float32) -> "GreedyRun":
+        return GreedyRun(limits, dtype)
+
+
+class GreedyRun:
+    """One row a sentence, until its end."""
+
+    def __init__(self, limits: Tensor, dtype: torch.dtype) -> None:
+        B = limits.numel()
+        self.rows = torch.arange(B, device=limits.device)
+        self.limits = limits
+        self.sentences = self.rows
+        self.tokens = limits.new_empty(B, 0)
+        self.log_prob = torch.zeros(B, device=limits.device, dtype=dtype)
+        self.done: list[list[Hypothesis]] = [[] for _ in range(B)]
+
+    def prefixes(self) -> Prefixes:
+        return Prefixes(self.tokens, self.sentences, self.limits)
+
+    def advance(self, log_probs: Tensor, looked: Tensor | None) -> Step:
+        best, tokens = log_probs.max(dim=-1)
+        self.log_prob = self.log_prob + best
+        ended = tokens == EOS
+        if not ended.any():
+            self.tokens = torch.cat([self.tokens, tokens.unsqueeze(1)], dim=1)
+            return Step(tokens, None)
+        for row in ended.nonzero().flatten().tolist():
+            log_prob = self.log_prob[row].item()
+            self.done[int(self.sentences[row])] = [Hypothesis(self.tokens[row].tolist(), log_prob, log_prob)]
+        alive = (~ended).nonzero().flatten()
+        self.tokens = torch.cat([self.tokens, tokens.unsqueeze(1)], dim=1)[alive]
+        self.limits, self.sentences, self.log_prob = self.limits[alive], self.sentences[alive], self.log_prob[alive]
+        return Step(tokens[alive], alive)
+
+    def results(self) -> list[list[Hypothesis]]:
+        return self.done
+
+
+@dataclass(frozen=True)
+class Beam:
+    """Beam search, ranked as Wu et al. 2016, eq. 14:
+
+    s(Y, X) = log P(Y | X) / lp(Y) + cp(X, Y)
+    lp(Y) = ((5 + |Y|) / 6)^α,    cp(X, Y) = β Σ_i log min(Σ_j p_ij, 1)
+
+    with p_ij the attention of target token j on source token i. A sentence is done when `size` hypotheses have ended, or
+    sooner, when none that is alive can still overtake: log P only falls, lp is largest at the length limit and cp is at
+    most 0, so log P / lp(limit) bounds every continuation from above.
+    """
+
+    size: int = 5
+    length_penalty: float = 1.0  # α
+    coverage_penalty: float = 0.0  # β
+    n_best: int = 1
+
+    @property
+    def needs_attention(self) -> bool:
+        return self.coverage_penalty > 0
+
+    def start(self, limits: Tensor, source_mask: Tensor, dtype: torch.dtype = torch.float32) -> "BeamRun":
+        return BeamRun(self, limits, source_mask, dtype)
+
+    def divide(self, log_prob: Tensor, length: Tensor | int) -> Tensor:
+        """log P / lp."""
+        return log_prob / ((5.0 + length) / 6.0) ** self.length_penalty
+
+    def coverage(self, attention: Tensor, source_mask: Tensor) -> Tensor:
+        """cp of attention summed over the target, (…, S)."""
+        summed = attention.clamp(min=torch.finfo(attention.dtype).tiny, max=1.0).log()
+        return self.coverage_penalty * summed.masked_fill(~source_mask, 0.0).sum(-1)
+
+
+class BeamRun:
+    """`size` rows for each of the N sentences that are not done, those of a sentence side by side."""
+
+    def __init__(self, search: Beam, limits: Tensor, source_mask: Tensor, dtype: torch.dtype) -> None:
+        B, K = limits.numel(), search.size
+        longest = int(limits.max()) if B else 0
+        self.search = search
+        self.sentences = torch.arange(B, device=limits.device)  # (N,)
+        self.rows = self.sentences.repeat_interleave(K)
+        self.limits = limits  # (N,)
+        self.source_mask = source_mask  # (N, S)
+        self.tokens = limits.new_empty(B, K, 0)
+        # All K rows start alike, so only the first may compete in the first step.
+        self.log_prob = torch.full((B, K), -float("inf"), device=limits.device, dtype=dtype)
+        self.log_prob[:, 0] = 0.0
+        self.attention = self.log_prob.new_zeros(B, K, source_mask.size(1)) if search.needs_attention else None
+        # What has ended, for all B sentences, the best first; an empty place has the score -inf.
+        self.ended_score = torch.full((B, K), -float("inf"), device=limits.device, dtype=dtype)
+        self.ended_log_prob = self.ended_score.clone()
+        self.ended_tokens = limits.new_full((B, K, longest), EOS)
+        self.ended_count = torch.zeros_like(limits)
+
+    def prefixes(self) -> Prefixes:
+        K = self.search.size
+        return Prefixes(
+            self.tokens.flatten(0, 1), self.sentences.repeat_interleave(K), self.limits.repeat_interleave(K)
+        )
+
+    def advance(self, log_probs: Tensor, looked: Tensor | None) -> Step:
+        K, V = self.search.size, log_probs.size(-1)
+        N = self.sentences.numel()
+        if self.attention is not None and looked is not None:
+            self.attention = self.attention + looked.view(N, K, -1)
+
+        continued = (self.log_prob.unsqueeze(-1) + log_probs.view(N, K, V)).flatten(1)
+        # At most K of the best 2K end, so at least K of them go on.
+        log_prob, flat = continued.topk(min(2 * K, K * V), dim=1)
+        beams, tokens = flat // V, flat % V
+        ends = tokens == EOS
+        self._collect(log_prob[:, :K], beams[:, :K], ends[:, :K])
+
+        going = ends.to(torch.int8).sort(dim=1, stable=True).indices[:, :K]
+        ends, beams, tokens = ends.gather(1, going), beams.gather(1, going), tokens.gather(1, going)
+        self.log_prob = log_prob.gather(1, going).masked_fill(ends, -float("inf"))
+        self.tokens = torch.cat([self._of(self.tokens, beams), tokens.unsqueeze(-1)], dim=-1)
+        if self.attention is not None:
+            self.attention = self._of(self.attention, beams)
+
+        rows = torch.arange(N, device=beams.device).unsqueeze(1) * K + beams
+        alive = (~self._done()).nonzero().flatten()
+        if alive.numel() < N:
+            self._keep(alive)
+            rows, tokens = rows[alive], tokens[alive]
+        return Step(tokens.flatten(), rows.flatten())
+
+    def _collect(self, log_prob: Tensor, beams: Tensor, ends: Tensor) -> None:
+        """Take in the hypotheses that have just ended, (N, K) each, and keep the best K of each sentence."""
+        length = self.tokens.size(-1) + 1
+        score = self.search.divide(log_prob, length)
+        if self.attention is not None:
+            score = score + self.search.coverage(self._of(self.attention, beams), self.source_mask.unsqueeze(1))
+        ends = ends & (log_prob > -float("inf"))
+        tokens = self._of(self.tokens, beams)
+        room = self.ended_tokens.size(-1) - tokens.size(-1)
+        tokens = torch.nn.functional.pad(tokens, (0, room), value=EOS)
+
+        here, K = self.sentences, self.search.size
+        scores = torch.cat([self.ended_score[here], score.masked_fill(~ends, -float("inf"))], dim=1)
+        scores, order = scores.sort(dim=1, descending=True, stable=True)
+        self.ended_score[here] = scores[:, :K]
+        self.ended_log_prob[here] = torch.cat([self.ended_log_prob[here], log_prob], dim=1).gather(1, order[:, :K])
+        self.ended_tokens[here] = self._of(torch.cat([self.ended_tokens[here], tokens], dim=1), order[:, :K])
+        self.ended_count[here] += ends.sum(1)
+
+    def _done(self) -> Tensor:
+        """Which of the N sentences need no further step."""
+        worst_wanted = self.ended_score[self.sentences, self.search.n_best - 1]
+        bound = self.search.divide(self.log_prob.amax(1), self.limits)
+        return (self.ended_count[self.sentences] >= self.search.size) | (worst_wanted >= bound)
+
+    def _keep(self, alive: Tensor) -> None:
+        self.sentences, self.limits, self.source_mask = (
+            self.sentences[alive],
+            self.limits[alive],
+            self.source_mask[alive],
+        )
+        self.tokens, self.log_prob = self.tokens[alive], self.log_prob[alive]
+        if self.attention is not None:
+            self.attention = self.attention[alive]
+
+    @staticmethod
+    def _of(per_beam: Tensor, beams: Tensor) -> Tensor:
+        """Rows of (N, K, ·) that `beams` (N, M) names: (N, M, ·)."""
+        return per_beam.gather(1, beams.unsqueeze(-1).expand(-1, -1, per_beam.size(-1)))
+
+    def results(self) -> list[list[Hypothesis]]:
+        found = []
+        for tokens, log_probs, scores in zip(
+            self.ended_tokens.tolist(), self.ended_log_prob.tolist(), self.ended_score.tolist(), strict=True
+        ):
+            ended = [
+                Hypothesis(ids[: ids.index(EOS)] if EOS in ids else ids, log_prob, score)
+                for ids, log_prob, score in zip(tokens, log_probs, scores, strict=True)
+                if score > -float("inf")
+            ]
+            found.append(ended[: self.search.n_best])
+        return found

@@ -1,0 +1,71 @@
+"""What every model is made of: an encoder that returns a memory, a decoder that reads it.
+
+Training calls `decode` with the whole target, generation with one token at a time. It is one method, so the two cannot
+drift apart.
+"""
+
+from typing import NamedTuple, Protocol, TypeVar
+
+from torch import Tensor, nn
+
+
+class Memory(NamedTuple):
+    """What an encoder made of a source: one state a position, and which positions are real."""
+
+    states: Tensor  # (B, S, E)
+    mask: Tensor  # (B, S), True where real
+
+    def select(self, indices: Tensor) -> "Memory":
+        return Memory(self.states.index_select(0, indices), self.mask.index_select(0, indices))
+
+
+StateT = TypeVar("StateT", bound="State")
+
+
+class State(Protocol):
+    """All that a decoder knows between two calls: an explicit record with the batch on axis 0."""
+
+    def select(self: StateT, indices: Tensor) -> StateT:
+        """The rows at `indices`, in that order, as often as they are named: how a beam is reordered."""
+
+
+class DecoderOutput(NamedTuple):
+    """What a decoder says of each target position, before the output matrix, and where it looked."""
+
+    hidden: Tensor  # (B, T, E)
+    state: State
+    attentions: tuple[Tensor, ...] | None  # cross-attention weights, one (B, H, T, S) a layer that attends
+
+
+class EncoderDecoder(nn.Module):
+    """An encoder and a decoder of the protocol, as one model.
+
+    The vocabulary projection is apart (`logits`), so that training projects only the positions that carry a loss and
+    generation only the last one.
+    """
+
+    def __init__(self, encoder: nn.Module, decoder: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+
+    def encode(self, source: Tensor, mask: Tensor) -> Memory:
+        """Source ids (B, S) and which of them are real."""
+        return self.encoder(source, mask)  # type: ignore[no-any-return]
+
+    def init_state(self, memory: Memory, capacity: int | None = None) -> State:
+        """The state before the first token. `capacity`: room for so many positions, one call each; None: the whole
+        target comes in a single call and nothing need be kept."""
+        return self.decoder.init_state(memory, capacity)  # type: ignore[operator, no-any-return]
+
+    def decode(self, tokens: Tensor, state: State, need_weights: bool = False) -> DecoderOutput:
+        """Read target ids (B, T), which follow those that `state` has seen."""
+        return self.decoder(tokens, state, need_weights)  # type: ignore[no-any-return]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """(…, E) → (…, V)."""
+        return self.decoder.project(hidden)  # type: ignore[operator, no-any-return]
+
+    def forward(self, source: Tensor, mask: Tensor, inputs: Tensor, need_weights: bool = False) -> DecoderOutput:
+        """Teacher forcing: read the source, then the whole target at once."""
+        return self.decode(inputs, self.init_state(self.encode(source, mask)), need_weights)

@@ -1,0 +1,210 @@
+"""The Transformer encoder–decoder (Vaswani et al. 2017)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from saccade.attention.dropout import Dropout
+from saccade.attention.masks import causal, over_keys
+from saccade.attention.multihead import CrossAttention, KeyValue, SelfAttention, initialise
+from saccade.models.protocol import DecoderOutput, Memory
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The measures of a block."""
+
+    width: int
+    feed_forward: int
+    heads: int
+    norm: str = "pre"
+    activation: str = "relu"
+    dropout: float = 0.1
+    attention_dropout: float = 0.0
+    activation_dropout: float = 0.0
+
+
+class Residual(nn.Module):
+    """The wiring around a sub-layer f.
+
+    post (as published):  y = LayerNorm(x + dropout(f(x)))
+    pre:                  y = x + dropout(f(LayerNorm(x)))
+    """
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(shape.width)
+        self.pre = shape.norm == "pre"
+        self.dropout = Dropout(shape.dropout)
+
+    def enter(self, x: Tensor) -> Tensor:
+        """What the sub-layer reads."""
+        return self.norm(x) if self.pre else x  # type: ignore[no-any-return]
+
+    def leave(self, x: Tensor, y: Tensor) -> Tensor:
+        """What the next sub-layer gets, from this one's input x and output y."""
+        summed = x + self.dropout(y)
+        return summed if self.pre else self.norm(summed)  # type: ignore[no-any-return]
+
+
+class FeedForward(nn.Module):
+    """FFN(x) = act(x W₁ + b₁) W₂ + b₂   (Vaswani et al. 2017, eq. 2)."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.inner = nn.Linear(shape.width, shape.feed_forward)
+        self.outer = nn.Linear(shape.feed_forward, shape.width)
+        self.activation = ACTIVATIONS[shape.activation]
+        self.dropout = Dropout(shape.activation_dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.outer(self.dropout(self.activation(self.inner(x))))  # type: ignore[no-any-return]
+
+
+class EncoderLayer(nn.Module):
+    """Self-attention, then feed-forward."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.attention = SelfAttention(shape.width, shape.heads, shape.attention_dropout)
+        self.around_attention = Residual(shape)
+        self.feed_forward = FeedForward(shape)
+        self.around_feed_forward = Residual(shape)
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        x = self.around_attention.leave(x, self.attention(self.around_attention.enter(x), mask).context)
+        return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
+
+
+class DecoderLayer(nn.Module):
+    """Masked self-attention, cross-attention over the memory, then feed-forward."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.attention = SelfAttention(shape.width, shape.heads, shape.attention_dropout)
+        self.around_attention = Residual(shape)
+        self.cross = CrossAttention(shape.width, shape.heads, shape.attention_dropout)
+        self.around_cross = Residual(shape)
+        self.feed_forward = FeedForward(shape)
+        self.around_feed_forward = Residual(shape)
+
+    def forward(
+        self,
+        y: Tensor,
+        mask: Tensor | None,
+        memory: KeyValue,
+        memory_mask: Tensor,
+        cache: KeyValue | None,
+        position: int,
+        need_weights: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        itself = self.attention(self.around_attention.enter(y), mask, cache, position)
+        y = self.around_attention.leave(y, itself.context)
+        found = self.cross(self.around_cross.enter(y), memory, memory_mask, need_weights)
+        y = self.around_cross.leave(y, found.context)
+        y = self.around_feed_forward.leave(y, self.feed_forward(self.around_feed_forward.enter(y)))
+        return y, found.weights
+
+
+class Embedding(nn.Module):
+    """x_i = √E · W[token_i] + P[i], then dropout   (Vaswani et al. 2017, 3.4, 3.5)."""
+
+    def __init__(self, table: nn.Embedding, positions: nn.Module, dropout: float) -> None:
+        super().__init__()
+        self.table = table
+        self.positions = positions
+        self.dropout = Dropout(dropout)
+        self.scale = table.embedding_dim**0.5
+
+    def forward(self, tokens: Tensor, start: int = 0) -> Tensor:
+        embedded = self.table(tokens) * self.scale + self.positions(start, tokens.size(1))
+        return self.dropout(embedded)  # type: ignore[no-any-return]
+
+
+def _final_norm(shape: Shape) -> nn.Module:
+    # Pre-norm leaves the residual stream un-normalised; one norm closes each stack.
+    return nn.LayerNorm(shape.width) if shape.norm == "pre" else nn.Identity()
+
+
+class TransformerEncoder(nn.Module):
+    """Source ids → memory."""
+
+    def __init__(self, embedding: Embedding, shape: Shape, layers: int) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.layers = nn.ModuleList(EncoderLayer(shape) for _ in range(layers))
+        self.norm = _final_norm(shape)
+        initialise(self.layers)
+
+    def forward(self, source: Tensor, mask: Tensor) -> Memory:
+        x = self.embedding(source)
+        for layer in self.layers:
+            x = layer(x, over_keys(mask))
+        return Memory(self.norm(x), mask)
+
+
+@dataclass(frozen=True)
+class TransformerState:
+    """The memory's keys and values, and the target's so far (in storage that is filled from the left)."""
+
+    memory: tuple[KeyValue, ...]  # one a layer
+    memory_mask: Tensor  # (B, 1, 1, S)
+    caches: tuple[KeyValue, ...] | None  # one a layer; None: the whole target comes in one call
+    position: int
+
+    def select(self, indices: Tensor) -> "TransformerState":
+        return TransformerState(
+            tuple(layer.select(indices) for layer in self.memory),
+            self.memory_mask.index_select(0, indices),
+            None if self.caches is None else tuple(self._select_filled(cache, indices) for cache in self.caches),
+            self.position,
+        )
+
+    def _select_filled(self, cache: KeyValue, indices: Tensor) -> KeyValue:
+        """Copies only what is filled: the rest of the storage has no content yet."""
+        chosen = KeyValue(*(part.new_empty(indices.numel(), *part.shape[1:]) for part in cache))
+        for new, old in zip(chosen, cache, strict=True):
+            new[:, :, : self.position] = old[:, :, : self.position].index_select(0, indices)
+        return chosen
+
+
+class TransformerDecoder(nn.Module):
+    """Target ids and a memory → what comes next."""
+
+    def __init__(self, embedding: Embedding, output: nn.Linear, shape: Shape, layers: int) -> None:
+        super().__init__()
+        self.embedding = embedding
+        self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(layers))
+        self.norm = _final_norm(shape)
+        self.output = output
+        initialise(self.layers)
+
+    def init_state(self, memory: Memory, capacity: int | None = None) -> TransformerState:
+        B = memory.states.size(0)
+        return TransformerState(
+            memory=tuple(layer.cross.project(memory.states) for layer in self.layers),  # type: ignore[union-attr, operator]
+            memory_mask=over_keys(memory.mask),
+            caches=None
+            if capacity is None
+            else tuple(layer.attention.empty_cache(B, capacity) for layer in self.layers),  # type: ignore[union-attr, operator]
+            position=0,
+        )
+
+    def forward(self, tokens: Tensor, state: TransformerState, need_weights: bool = False) -> DecoderOutput:
+        T = tokens.size(1)
+        y = self.embedding(tokens, state.position)
+        mask = None if T == 1 and state.caches else causal(T, state.position + T, tokens.device)
+        weights: list[Tensor | None] = []
+        for i, layer in enumerate(self.layers):
+            cache = state.caches[i] if state.caches else None
+            y, found = layer(y, mask, state.memory[i], state.memory_mask, cache, state.position, need_weights)
+            weights.append(found)
+        attentions = tuple(w for w in weights if w is not None) if need_weights else None
+        return DecoderOutput(self.norm(y), replace(state, position=state.position + T), attentions)
+
+    def project(self, hidden: Tensor) -> Tensor:
+        return self.output(hidden)  # type: ignore[no-any-return]

@@ -1,0 +1,185 @@
+"""The choices nobody should have to make: sizes and rates fit for the corpus and the machine, each with its reason."""
+
+import copy
+import math
+import time
+from typing import Any, NamedTuple
+
+import psutil
+import torch
+from torch import Tensor
+
+from saccade.config import Config, Size
+from saccade.data.batching import Batch, Batcher
+from saccade.data.store import Store
+from saccade.models.build import default_learning_rate, measures, with_shape
+from saccade.models.protocol import EncoderDecoder
+from saccade.training.objectives import CrossEntropy
+from saccade.training.optim import make_optimizer
+
+
+class Band(NamedTuple):
+    """What suits corpora up to a number of pairs."""
+
+    pairs: float
+    cpu: Size
+    gpu: Size
+    dropout: float
+    epochs: int
+    cpu_tokens: int
+    gpu_tokens: int
+
+
+BANDS = (
+    Band(20_000, "tiny", "tiny", 0.3, 60, 2048, 4096),
+    Band(100_000, "tiny", "small", 0.3, 40, 2048, 8192),
+    Band(1_000_000, "small", "base", 0.1, 20, 4096, 16_384),
+    Band(math.inf, "small", "base", 0.1, 8, 4096, 32_768),
+)
+
+
+def choose_model(config: Config, pairs: int, joint: bool, device: torch.device) -> tuple[Config, list[str]]:
+    """Fill in the model's settings that are left open."""
+    band = next(band for band in BANDS if pairs <= band.pairs)
+    size = config.model.size or (band.cpu if device.type == "cpu" else band.gpu)
+    changes: dict[str, Any] = {"size": size}
+    if config.model.dropout is None:
+        changes["dropout"] = band.dropout
+    model = with_shape(config.model.model_copy(update=changes), joint)
+    reasons = []
+    if config.model.size is None and config.model.width is None:
+        reasons.append(f"model: {model.family} {size} ({measures(model)}): {pairs:,} pairs on a {device.type}")
+    if config.model.dropout is None:
+        reasons.append(f"dropout: {band.dropout} ({'few' if band.dropout > 0.1 else 'enough'} pairs)")
+    return Config.of(config.model_dump() | {"model": model.model_dump()}), reasons
+
+
+def choose_training(config: Config, train: Store, device: torch.device) -> tuple[Config, list[str]]:
+    """Fill in the training settings that are left open."""
+    given, pairs = config.training, len(train)
+    band = next(band for band in BANDS if pairs <= band.pairs)
+    batch_tokens = given.batch_tokens or (band.cpu_tokens if device.type == "cpu" else band.gpu_tokens)
+    steps_an_epoch = Batcher(train, batch_tokens=batch_tokens, seed=given.seed).batches_in(0) / given.accumulate
+    max_steps = given.max_steps or max(300, round(band.epochs * steps_an_epoch))
+    rate = given.learning_rate or default_learning_rate(config.model)
+    warmup = given.warmup_steps if given.warmup_steps is not None else min(4000, max(1, round(0.08 * max_steps)))
+    every = given.validate_every or max(1, min(math.ceil(max_steps / 25), max(20, round(2 * steps_an_epoch))))
+    bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    chosen = {
+        "batch_tokens": batch_tokens,
+        "max_steps": max_steps,
+        "learning_rate": rate,
+        "warmup_steps": warmup,
+        "validate_every": every,
+        "checkpoint_every": given.checkpoint_every or every,
+        "precision": given.precision or ("bf16" if bf16 else "fp32"),
+        "device": given.device or device.type,
+        "threads": given.threads or torch.get_num_threads(),
+    }
+    reasons = []
+    if given.max_steps is None:
+        reasons.append(
+            f"steps: at most {max_steps:,} of {batch_tokens:,} tokens ({max_steps / steps_an_epoch:.0f} times through "
+            f"the corpus); stops after {given.patience} validations without a new best"
+        )
+    if given.learning_rate is None:
+        reasons.append(f"learning rate: {rate:.2g} at its peak, after {warmup:,} steps (narrow models bear a higher one)")
+    return config.with_changes({"training": chosen}), reasons
+
+
+class Estimate(NamedTuple):
+    """What a run will need, measured on real batches before it starts."""
+
+    tokens_per_second: float  # target tokens
+    seconds: float  # to the last step, if early stopping does not end it
+    memory: int  # bytes: weights, gradients, optimizer and the activations of the largest batch
+    available: int
+
+    def lines(self) -> list[str]:
+        need, have = self.memory / 2**20, self.available / 2**20
+        said = [
+            f"estimate: {self.tokens_per_second:,.0f} target tokens/s, at most {spell_time(self.seconds)}; "
+            f"memory {need:,.0f} MB of {have:,.0f} MB free"
+        ]
+        if need > 0.9 * have:
+            said.append(
+                "warning: this may not fit in memory; lower training.batch_tokens (and raise training.accumulate) "
+                "or choose a smaller model.size"
+            )
+        return said
+
+
+def estimate(config: Config, model: EncoderDecoder, batcher: Batcher, device: torch.device) -> Estimate:
+    """Try the largest batch and a usual one on a copy of the model, leaving every generator as it was."""
+    settings = config.training
+    tokens_a_step = _target_tokens(batcher.store) / batcher.batches_in(0) * settings.accumulate
+    generator = torch.get_rng_state()
+    largest, usual = _largest(batcher).to(device), next(iter(batcher.epoch(0))).to(device)
+    trial = CrossEntropy(copy.deepcopy(model), settings.label_smoothing)
+    optimizer = make_optimizer(trial, settings)
+    activations = _activation_bytes(trial, largest, device, settings.precision)
+    seconds = min(_timed_step(trial, optimizer, usual, device, settings.precision) for _ in range(2))
+    torch.set_rng_state(generator)
+    weights = sum(parameter.numel() * 4 for parameter in model.parameters())
+    rate = usual.target_tokens / seconds
+    return Estimate(
+        tokens_per_second=rate,
+        seconds=(settings.max_steps or 0) * tokens_a_step / rate,
+        memory=4 * weights + activations,
+        available=torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available,
+    )
+
+
+def autocast(device: torch.device, precision: str | None) -> torch.autocast:
+    """The arithmetic of forward passes."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+
+
+def spell_time(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} seconds"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.1f} hours"
+
+
+def _largest(batcher: Batcher) -> Batch:
+    """The batch with the most padded tokens among the first ones of an epoch."""
+    batches = [batch for batch, _ in zip(batcher.epoch(0), range(8), strict=False)]
+    return max(batches, key=lambda batch: batch.source.numel() + batch.target.numel())
+
+
+def _activation_bytes(trial: CrossEntropy, batch: Batch, device: torch.device, precision: str | None) -> int:
+    """What the backward pass of a batch must remember, each storage once."""
+    kept: dict[int, int] = {}
+    own = {parameter.untyped_storage().data_ptr() for parameter in trial.parameters()}
+
+    def remember(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(remember, lambda tensor: tensor), autocast(device, precision):
+        trial(batch)
+    return sum(kept.values())
+
+
+def _timed_step(
+    trial: CrossEntropy, optimizer: torch.optim.Optimizer, batch: Batch, device: torch.device, precision: str | None
+) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    start = time.perf_counter()
+    with autocast(device, precision):
+        loss = trial(batch)
+    (loss.total / loss.tokens).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter() - start
+
+
+def _target_tokens(store: Store) -> int:
+    return store.tokens[1] + len(store)

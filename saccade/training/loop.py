@@ -1,0 +1,234 @@
+"""The one training loop.
+
+A step takes `accumulate` batches, adds up their gradients as if they were one, and updates the weights. Everything that
+the next step depends on (weights, moments, generators, place in the data, best score) is in the checkpoint, so a run
+that is stopped and resumed is the run that was not.
+"""
+
+import math
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Any, NamedTuple
+
+import torch
+
+from saccade.config import TrainingConfig
+from saccade.data.batching import Batch, Batcher, Position, prefetch
+from saccade.display import Display
+from saccade.errors import SaccadeError
+from saccade.models.protocol import EncoderDecoder
+from saccade.planning import autocast
+from saccade.training import checkpoint
+from saccade.training.logs import Log
+from saccade.training.objectives import CrossEntropy
+from saccade.training.optim import clip_gradients, learning_rate, make_optimizer, set_learning_rate
+from saccade.training.watch import first_bad_tensor
+
+
+class Validation(NamedTuple):
+    """How good the model is on held-out pairs."""
+
+    loss: float  # negative log-likelihood a token
+    bleu: float | None
+
+
+@dataclass
+class Progress:
+    """Where a run is: what a checkpoint keeps beside tensors."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    best: float | None = None  # higher is better
+    best_step: int = 0
+    stale: int = 0  # validations since the best
+    validations: list[dict[str, Any]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Why a run ended."""
+
+    progress: Progress
+    reason: str
+    interrupted: bool
+
+
+class Trainer:
+    """Trains a model in a folder, from its last checkpoint if there is one."""
+
+    def __init__(
+        self,
+        settings: TrainingConfig,
+        model: EncoderDecoder,
+        batcher: Batcher,
+        validate: Callable[[], Validation],
+        folder: Path,
+        display: Display,
+    ) -> None:
+        self.settings = settings
+        self.model = model
+        self.objective = CrossEntropy(model, settings.label_smoothing)
+        self.optimizer = make_optimizer(model, settings)
+        self.batcher = batcher
+        self.validate = validate
+        self.folder = folder
+        self.resume = folder / "resume"
+        self.display = display
+        self.device = next(model.parameters()).device
+        self.progress = Progress()
+
+    def restore(self) -> bool:
+        """Go to the last checkpoint, if there is one."""
+        last = checkpoint.latest(self.resume)
+        if last is None:
+            return False
+        known = checkpoint.load_checkpoint(last, self.model, self.optimizer)
+        self.progress = Progress(**known)
+        return True
+
+    def fit(self) -> Outcome:
+        """Train until the steps or the minutes are spent, validation stops improving, or somebody interrupts."""
+        settings, progress = self.settings, self.progress
+        max_steps = _chosen(settings.max_steps)
+        stream = prefetch(self.batcher.stream(Position(progress.epoch, progress.batch)))
+        log = Log(self.folder, settings, progress.step)
+        with (
+            _interruptible() as interrupted,
+            self.display.training(max_steps, progress.step) as bar,
+            log,
+        ):
+            try:
+                reason = self._ended()
+                while reason is None:
+                    self._step(stream, log, bar)
+                    if progress.step % _chosen(settings.validate_every) == 0 or progress.step >= max_steps:
+                        self._validate(log)
+                        self._checkpoint()
+                    elif progress.step % _chosen(settings.checkpoint_every) == 0:
+                        self._checkpoint()
+                    reason = self._ended()
+                    if interrupted() and reason is None:
+                        self._checkpoint()
+                        reason = "interrupted"
+            finally:
+                stream.close()
+        return Outcome(progress, reason, reason == "interrupted")
+
+    def _ended(self) -> str | None:
+        settings, progress = self.settings, self.progress
+        if progress.step >= _chosen(settings.max_steps):
+            return f"all {progress.step:,} steps are done"
+        if settings.max_minutes is not None and progress.seconds >= 60 * settings.max_minutes:
+            return f"{settings.max_minutes:g} minutes are over"
+        if settings.patience and progress.stale >= settings.patience:
+            return f"no new best in {progress.stale} validations"
+        return None
+
+    def _step(self, stream: Iterator[tuple[Position, Batch]], log: Log, bar: Callable[[int, str], None]) -> None:
+        started = time.perf_counter()
+        settings, progress = self.settings, self.progress
+        progress.step += 1
+        rate = learning_rate(
+            progress.step,
+            schedule=settings.schedule,
+            peak=_chosen(settings.learning_rate),
+            warmup=_chosen(settings.warmup_steps),
+            total=_chosen(settings.max_steps),
+        )
+        set_learning_rate(self.optimizer, rate)
+        self.model.train()
+        taken = [next(stream) for _ in range(settings.accumulate)]
+        # Divided by the tokens of all of them: accumulated batches weigh as one large batch would.
+        tokens = sum(batch.target_tokens for _, batch in taken)
+        losses = []
+        for _, batch in taken:
+            placed = batch.to(self.device, non_blocking=True)
+            with autocast(self.device, settings.precision):
+                loss = self.objective(placed)
+            (loss.total / tokens).backward()
+            losses.append(loss.nll.detach() / tokens)
+        norm = clip_gradients(self.model.parameters(), settings.clip_norm)
+        # The fused update leaves all weights alone when this is set, so a bad step is seen before it does harm,
+        # and on a GPU without waiting for it.
+        self.optimizer.found_inf = (~torch.isfinite(norm)).float()  # type: ignore[attr-defined]
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        log.add(torch.stack(losses).sum(), norm, tokens)
+        after, last = taken[-1]
+        progress.epoch, progress.batch = after.epoch, after.batch
+        progress.tokens += tokens
+        if self.device.type == "cpu" or progress.step % settings.log_every == 0:
+            self._watch(norm, last)
+        progress.seconds += time.perf_counter() - started
+        if progress.step % settings.log_every == 0:
+            row = log.flush(progress, rate)
+            bar(progress.step, f"loss {row['loss']:.3f} · {row['tokens_per_second']:,.0f} tokens/s")
+
+    def _watch(self, norm: torch.Tensor, batch: Batch) -> None:
+        if math.isfinite(norm.item()):
+            return
+        with autocast(self.device, self.settings.precision):
+            found = first_bad_tensor(self.objective, batch.to(self.device))
+        raise SaccadeError(
+            f"training broke at step {self.progress.step:,}: {found}; lower training.learning_rate "
+            f"(now {self.settings.learning_rate:g}), raise training.warmup_steps, or set training.precision=fp32; "
+            "the same command then goes on from the last checkpoint"
+        )
+
+    def _validate(self, log: Log) -> None:
+        settings, progress = self.settings, self.progress
+        result = self.validate()
+        quality = result.bleu if settings.validate_by == "bleu" and result.bleu is not None else -result.loss
+        is_best = progress.best is None or quality > progress.best
+        if is_best:
+            progress.best, progress.best_step, progress.stale = quality, progress.step, 0
+            checkpoint.save_weights(checkpoint.weights_of(self.model), self.folder / "model.safetensors")
+        else:
+            progress.stale += 1
+        row = {"step": progress.step, "valid_loss": result.loss, "valid_bleu": result.bleu, "best": is_best}
+        progress.validations.append(row)
+        log.validation(row)
+        bleu = "" if result.bleu is None else f", BLEU {result.bleu:5.2f}"
+        self.display.say(
+            f"step {progress.step:>6,}  validation loss {result.loss:.4f}{bleu}{'  ← best so far' if is_best else ''}"
+        )
+
+    def _checkpoint(self) -> None:
+        progress: Mapping[str, Any] = asdict(self.progress)
+        checkpoint.save_checkpoint(self.resume, self.progress.step, self.model, self.optimizer, progress)
+        checkpoint.prune(self.resume, self.settings.keep)
+
+
+@contextmanager
+def _interruptible() -> Iterator[Callable[[], bool]]:
+    """Turn the first SIGINT or SIGTERM into a flag, so that a step is finished and saved; the second ends at once."""
+    seen: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if seen:
+            raise KeyboardInterrupt
+        seen.append(number)
+
+    try:
+        before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    except ValueError:  # not the main thread: signals are somebody else's
+        before = {}
+    try:
+        yield lambda: bool(seen)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _chosen(value: Any) -> Any:
+    """A setting that planning has filled in."""
+    assert value is not None, "the training settings were not resolved; call choose_training first"
+    return value

@@ -1,0 +1,97 @@
+"""Objectives: a batch in, a loss and its counts out."""
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from saccade.data.batching import Batch
+from saccade.data.tokenizers import PAD
+from saccade.models.protocol import EncoderDecoder
+
+
+class Loss(NamedTuple):
+    """A loss summed over target tokens, and how many there were: divide at the end, never in between."""
+
+    total: Tensor  # what is minimised
+    nll: Tensor  # the negative log-likelihood, without smoothing
+    tokens: int
+
+
+class CrossEntropy(nn.Module):
+    """Label-smoothed cross-entropy of the target given the source (Szegedy et al. 2016, 7).
+
+    L = -Σ_t [(1 - ε) log p(y_t) + ε/V Σ_v log p(v)]
+
+    Only positions that hold a target token reach the output matrix.
+    """
+
+    def __init__(self, model: EncoderDecoder, label_smoothing: float = 0.1) -> None:
+        super().__init__()
+        self.model = model
+        self.label_smoothing = label_smoothing
+
+    def forward(self, batch: Batch) -> Loss:
+        hidden = self.model(batch.source, batch.source_mask, batch.inputs).hidden  # (B, T, E)
+        real = batch.gold != PAD
+        output = self.model.decoder.output
+        total, nll = projected_cross_entropy(hidden[real], output.weight, batch.gold[real], self.label_smoothing)
+        return Loss(total, nll, batch.target_tokens)
+
+
+def projected_cross_entropy(hidden: Tensor, weight: Tensor, gold: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    """Summed smoothed cross-entropy and summed NLL of softmax(hidden Wᵀ), the logits never stored whole.
+
+    Equal to `cross_entropy(linear(hidden, weight), gold, label_smoothing=smoothing, reduction="sum")`, in blocks of
+    rows: a block's logits become its gradient in place and are gone before the next block.
+    """
+    total, nll = _ProjectedCrossEntropy.apply(hidden, weight, gold, smoothing)
+    return total, nll
+
+
+class _ProjectedCrossEntropy(torch.autograd.Function):
+    """The gradient is known as soon as the loss is: ∂L/∂z = softmax(z) - [(1 - ε) onehot(y) + ε/V]."""
+
+    ROWS = 512  # large enough for a full-speed product, small enough that logits and gradient stay in cache
+
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, gold: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+        V = weight.size(0)
+        weight = weight.to(hidden.dtype)
+        exact = torch.promote_types(hidden.dtype, torch.float32)
+        learns = any(ctx.needs_input_grad[:2])
+        total, nll = hidden.new_zeros((), dtype=exact), hidden.new_zeros((), dtype=exact)
+        grad_hidden = torch.empty_like(hidden) if learns else None
+        grad_weight = torch.zeros_like(weight, dtype=exact) if learns else None
+        for start in range(0, hidden.size(0), _ProjectedCrossEntropy.ROWS):
+            rows = slice(start, start + _ProjectedCrossEntropy.ROWS)
+            logits = (hidden[rows] @ weight.mT).to(exact)
+            right = gold[rows].unsqueeze(1)
+            of_gold = logits.gather(1, right)
+            normaliser = logits.logsumexp(1, keepdim=True)
+            of_rows = (normaliser - of_gold).sum()
+            nll += of_rows
+            total += (1 - smoothing) * of_rows
+            if smoothing:
+                total += smoothing * (normaliser - logits.mean(1, keepdim=True)).sum()
+            if grad_hidden is None or grad_weight is None:
+                continue
+            grad = logits.sub_(normaliser).exp_()
+            if smoothing:
+                grad -= smoothing / V
+            grad.scatter_add_(1, right, grad.new_full(right.shape, smoothing - 1))
+            grad = grad.to(hidden.dtype)
+            torch.mm(grad, weight, out=grad_hidden[rows])
+            if grad_weight.dtype == grad.dtype:
+                grad_weight.addmm_(grad.mT, hidden[rows])
+            else:
+                grad_weight += grad.mT @ hidden[rows]
+        if learns:
+            ctx.save_for_backward(grad_hidden, grad_weight)
+        ctx.mark_non_differentiable(nll)
+        return total, nll
+
+    @staticmethod
+    def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:  # type: ignore[override]
+        grad_hidden, grad_weight = ctx.saved_tensors
+        return grad_hidden * grad_total, grad_weight * grad_total, None, None

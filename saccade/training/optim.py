@@ -1,0 +1,67 @@
+"""AdamW and how its learning rate moves."""
+
+import math
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from saccade.config import TrainingConfig
+from saccade.errors import SaccadeError
+
+
+def learning_rate(step: int, *, schedule: str, peak: float, warmup: int, total: int) -> float:
+    """The rate of step 1, 2, …: up in a line over `warmup` steps, then down as the schedule says.
+
+    inverse-sqrt:  peak · √(warmup / step)   (Vaswani et al. 2017, eq. 3, written with its peak)
+    cosine, linear: to zero at `total`
+    """
+    if step < warmup:
+        return peak * step / warmup
+    if schedule == "inverse-sqrt":
+        return peak * math.sqrt(max(warmup, 1) / max(step, 1))
+    if schedule == "constant":
+        return peak
+    left = max(0.0, (total - step) / max(1, total - warmup))
+    return peak * (left if schedule == "linear" else 0.5 * (1 + math.cos(math.pi * (1 - left))))
+
+
+def make_optimizer(model: nn.Module, settings: TrainingConfig) -> torch.optim.AdamW:
+    """AdamW with weight decay on matrices only: biases and norms have nothing to shrink towards."""
+    parameters = list(model.parameters())
+    groups = [
+        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": settings.weight_decay},
+        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    return torch.optim.AdamW(
+        groups,
+        lr=0.0,
+        betas=(settings.adam_beta1, settings.adam_beta2),
+        eps=settings.adam_epsilon,
+        fused=parameters[0].device.type in ("cpu", "cuda"),
+    )
+
+
+def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
+def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:
+    """Scale all gradients so that their joint norm is at most `limit` (0: leave them); returns the norm before."""
+    return nn.utils.clip_grad_norm_(list(parameters), limit if limit > 0 else math.inf)
+
+
+def name_first_bad(model: nn.Module, loss: float, step: int) -> SaccadeError:
+    """The first tensor with a NaN or an infinity in it, in the order of the forward pass, as an error."""
+    remedy = "lower training.learning_rate, raise training.warmup_steps or set training.precision=fp32"
+    for kind in ("weight", "gradient"):
+        for name, parameter in model.named_parameters():
+            tensor = parameter if kind == "weight" else parameter.grad
+            if tensor is not None and not torch.isfinite(tensor).all():
+                share = (~torch.isfinite(tensor)).float().mean().item()
+                return SaccadeError(
+                    f"training broke at step {step}: the {kind} of {name} is the first with NaN or infinite values "
+                    f"({share:.1%} of it; loss {loss:g}); {remedy}, then resume from the last checkpoint"
+                )
+    return SaccadeError(f"training broke at step {step}: the loss is {loss:g} though all weights are finite; {remedy}")

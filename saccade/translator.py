@@ -1,0 +1,223 @@
+"""A trained model at work: text in, translations out, with where it looked."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, overload
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from saccade.config import Config, SearchConfig
+from saccade.data.batching import collate
+from saccade.data.tokenizers import PAD, Tokenizers
+from saccade.errors import SaccadeError
+from saccade.generation.loop import generate
+from saccade.generation.search import Beam, Greedy, Hypothesis, Search
+from saccade.looking.terminal import draw_alignment, merge_to_words
+from saccade.models.protocol import EncoderDecoder
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Array = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Translation:
+    """One sentence translated, and what can be asked of it."""
+
+    source: str
+    text: str
+    score: float  # log-probability of the whole translation, natural logarithm
+    tokens: list[str]  # pieces, "▁" before the first of a word
+    n_best: list["Translation"] = field(default_factory=list, repr=False)  # the others, where more than one was asked for
+    _ids: list[int] = field(default_factory=list, repr=False)
+    _translator: "Translator | None" = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def attentions(self) -> list[Array]:
+        """Cross-attention of the whole translation, one array (heads, target pieces, source pieces) a layer.
+
+        The last target row is the end of the sentence, and so is the last source column. Empty if the model has no
+        attention. Read off by teacher forcing on the final answer, so it is exact for any search.
+        """
+        if self._translator is None or not self.source.strip():
+            return []
+        return self._translator.attentions(self.source, self._ids)
+
+    @property
+    def source_words(self) -> list[str]:
+        if self._translator is None:
+            return []
+        tokenizer = self._translator.tokenizers.source
+        return tokenizer.word_texts(tokenizer.encode(self.source))
+
+    @property
+    def target_words(self) -> list[str]:
+        if self._translator is None:
+            return []
+        return self._translator.tokenizers.target.word_texts(self._ids)
+
+    @cached_property
+    def word_attention(self) -> Array | None:
+        """Attention between words, (target words, source words): layers and heads averaged as `alignment_of` does."""
+        if self._translator is None or not self.attentions or not self._ids:
+            return None
+        source = self._translator.tokenizers.source
+        ids = source.encode(self.source)
+        target_words = self._translator.tokenizers.target.words(self._ids)
+        weights = alignment_of(self.attentions)[: len(self._ids), : len(ids)]
+        return merge_to_words(weights, target_words, source.words(ids))
+
+    @property
+    def alignment(self) -> list[tuple[int, int]]:
+        """(source word, target word) for each target word: the source word it looked at most."""
+        if self.word_attention is None:
+            return []
+        return [(int(row.argmax()), target) for target, row in enumerate(self.word_attention)]
+
+    def draw(self) -> "RenderableType":
+        """The alignment as something rich can print in a terminal."""
+        if self.word_attention is None:
+            raise SaccadeError("there is no alignment to draw: the model has no attention, or the sentence is empty")
+        return draw_alignment(self.word_attention, self.target_words, self.source_words)
+
+
+def alignment_of(attentions: Sequence[Array]) -> Array:
+    """One alignment from many heads: the mean over the heads of the last layer but one.
+
+    The penultimate layer aligns best in deep Transformers (Garg et al. 2019, 3); with one layer it is that one.
+    """
+    layer = attentions[max(0, len(attentions) - 2)]
+    return np.asarray(layer.mean(axis=0), dtype=np.float64)
+
+
+class Translator:
+    """A model with its tokenizers and its settings."""
+
+    def __init__(self, config: Config, tokenizers: Tokenizers, model: EncoderDecoder) -> None:
+        self.config = config
+        self.tokenizers = tokenizers
+        self.model = model
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.model.parameters()).device
+
+    @overload
+    def translate(self, text: str, **search: float) -> Translation: ...
+    @overload
+    def translate(self, text: Sequence[str], **search: float) -> list[Translation]: ...
+    def translate(self, text: str | Sequence[str], **search: float) -> Translation | list[Translation]:
+        """Translate a sentence, or a list of them into a list. Keywords override the folder's search settings."""
+        if isinstance(text, str):
+            return next(self.stream([text], **search))
+        return list(self.stream(text, **search))
+
+    def stream(
+        self, texts: Sequence[str], progress: Callable[[int], None] | None = None, **search: float
+    ) -> Iterator[Translation]:
+        """Translations of `texts`, in their order; those of like length are worked on together."""
+        settings = self._settings(search)
+        encoded = self.tokenizers.source.encode_batch(list(texts))
+        blank = [not text.strip() for text in texts]
+        found: dict[int, list[Hypothesis]] = {}
+        order = sorted((i for i in range(len(texts)) if not blank[i]), key=lambda i: -len(encoded[i]))
+        for batch in _by_tokens(order, encoded, settings.batch_tokens):
+            for i, hypotheses in zip(batch, self._search([encoded[i] for i in batch], settings), strict=True):
+                found[i] = hypotheses
+            if progress is not None:
+                progress(len(found))
+        for i, text in enumerate(texts):
+            # A blank line has nothing to translate and stays what it is.
+            yield self._translation(text, found[i]) if i in found else Translation(text, text, 0.0, [])
+
+    def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
+        """log P(target | source) of each pair under the model, the end of the sentence counted."""
+        if len(sources) != len(targets):
+            raise SaccadeError(f"{len(sources)} sources but {len(targets)} targets: give as many of each")
+        pairs = list(
+            zip(
+                self.tokenizers.source.encode_batch(list(sources)),
+                self.tokenizers.target.encode_batch(list(targets)),
+                strict=True,
+            )
+        )
+        longest = [max(len(source), len(target)) for source, target in pairs]
+        order = sorted(range(len(pairs)), key=lambda i: -longest[i])
+        scores = [0.0] * len(pairs)
+        for batch in _by_tokens(order, [[0] * n for n in longest], self.config.search.batch_tokens):
+            for i, value in zip(batch, self._score([pairs[i] for i in batch]), strict=True):
+                scores[i] = value
+        return scores
+
+    @torch.inference_mode()
+    def attentions(self, source: str, target_ids: Sequence[int]) -> list[Array]:
+        """Cross-attention when the model is made to write `target_ids` for `source`."""
+        self.model.eval()
+        batch = collate([(self.tokenizers.source.encode(source), list(target_ids))], [0]).to(self.device)
+        output = self.model(batch.source, batch.source_mask, batch.inputs, need_weights=True)
+        return [weights[0].double().cpu().numpy() for weights in output.attentions or ()]
+
+    def _settings(self, search: dict[str, float]) -> SearchConfig:
+        settings = self.config.with_changes({"search": search}).search if search else self.config.search
+        if settings.n_best > settings.beam:
+            raise SaccadeError(f"search.n_best={settings.n_best} is more than search.beam={settings.beam}; widen the beam")
+        return settings
+
+    def _search(self, sources: Sequence[list[int]], settings: SearchConfig) -> list[list[Hypothesis]]:
+        self.model.eval()
+        batch = collate([(source, []) for source in sources], range(len(sources))).to(self.device)
+        limits = torch.tensor(
+            [int(len(source) * settings.max_length_factor) + settings.max_length_extra + 1 for source in sources],
+            device=self.device,
+        )
+        return generate(self.model, batch.source, batch.source_mask, search_of(settings), limits)
+
+    @torch.inference_mode()
+    def _score(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float]:
+        self.model.eval()
+        batch = collate(pairs, range(len(pairs))).to(self.device)
+        hidden = self.model(batch.source, batch.source_mask, batch.inputs).hidden
+        logits = self.model.logits(hidden)
+        log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+        of_gold = log_probs.gather(-1, batch.gold.unsqueeze(-1)).squeeze(-1)
+        return [float(x) for x in (of_gold * (batch.gold != PAD)).sum(1)]
+
+    def _translation(self, text: str, hypotheses: Sequence[Hypothesis]) -> Translation:
+        made = [
+            Translation(
+                source=text,
+                text=self.tokenizers.target.decode(hypothesis.tokens),
+                score=hypothesis.log_prob,
+                tokens=self.tokenizers.target.pieces(hypothesis.tokens),
+                _ids=hypothesis.tokens,
+                _translator=self,
+            )
+            for hypothesis in hypotheses
+        ]
+        made[0].n_best.extend(made)
+        return made[0]
+
+
+def search_of(settings: SearchConfig) -> Search:
+    """The search that the settings describe."""
+    if settings.beam == 1 and not settings.coverage_penalty:
+        return Greedy()
+    return Beam(settings.beam, settings.length_penalty, settings.coverage_penalty, settings.n_best)
+
+
+def _by_tokens(order: Sequence[int], sentences: Sequence[Sequence[int]], budget: int) -> Iterator[list[int]]:
+    """Cut `order`, longest first, into batches of at most `budget` tokens with padding and ends counted."""
+    batch: list[int] = []
+    for i in order:
+        longest = len(sentences[batch[0]]) if batch else len(sentences[i])
+        if batch and (len(batch) + 1) * (longest + 1) > budget:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch
+
