@@ -63,7 +63,9 @@ class DataConfig(Section):
     target_field: str = Field("target", description="Name of the target column in JSONL and Parquet files.")
     builtin_pairs: int = Field(12_000, gt=0, description="How many pairs to make when the corpus is the built-in one.")
     valid_pairs: int | None = Field(
-        None, gt=0, description="How many pairs to hold out when no validation files are given. Chosen: 5%, at most 2,000."
+        None,
+        gt=0,
+        description="How many pairs to hold out when no validation files are given. Chosen: 5%, at most 2,000.",
     )
     seed: int = Field(1, description="Seed of the built-in corpus and of the held-out choice.")
     cleaning: CleaningConfig = Field(default_factory=CleaningConfig, description="Which pairs are dropped.")
@@ -77,7 +79,8 @@ class TokenizerConfig(Section):
         None, ge=300, description="Pieces in the vocabulary (a joint one counts once). Chosen from the number of pairs."
     )
     joint: bool | None = Field(
-        None, description="One vocabulary for both sides. Chosen: joint where the two sides share most of their letters."
+        None,
+        description="One vocabulary for both sides. Chosen: joint where the two sides share most of their letters.",
     )
     sample: int = Field(1_000_000, gt=0, description="Learn the vocabulary from at most this many pairs.")
 
@@ -167,7 +170,8 @@ class TrainingConfig(Section):
     label_smoothing: Probability = Field(0.1, description="Probability mass spread over the whole vocabulary.")
     clip_norm: float = Field(1.0, ge=0, description="Largest norm of the gradient; 0 turns clipping off.")
     subword_dropout: Probability = Field(
-        0.0, description="BPE dropout (Provilkov et al. 2020): chance of skipping a merge when training text is encoded."
+        0.0,
+        description="BPE dropout (Provilkov et al. 2020): chance of skipping a merge when training text is encoded.",
     )
     precision: Literal["fp32", "bf16"] | None = Field(
         None, description="Arithmetic of forward and backward; weights stay fp32. Chosen: bf16 on a GPU that has it."
@@ -189,7 +193,9 @@ class TrainingConfig(Section):
         None, gt=0, description="Steps between checkpoints for resuming. Chosen: at every validation."
     )
     log_every: int = Field(20, gt=0, description="Steps between lines in log.jsonl.")
-    tensorboard: bool | None = Field(None, description="Write TensorBoard scalars. Chosen: if tensorboard is installed.")
+    tensorboard: bool | None = Field(
+        None, description="Write TensorBoard scalars. Chosen: if tensorboard is installed."
+    )
 
 
 class SearchConfig(Section):
@@ -273,7 +279,9 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     if settings is None:
         return {}
     if not isinstance(settings, dict):
-        raise SaccadeError(f"{path}: expected sections such as `model:` and `training:`, found {type(settings).__name__}")
+        raise SaccadeError(
+            f"{path}: expected sections such as `model:` and `training:`, found {type(settings).__name__}"
+        )
     return settings
 
 

@@ -1,4 +1,4 @@
-"""A model is a folder that needs nothing else: config.yaml, model.safetensors, the tokenizer, README.md with its scores."""
+"""A model is a folder that needs nothing else: config.yaml, model.safetensors, the tokenizer, README.md (its card)."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def load(folder: str | Path, device: str | None = "cpu", weights: str | Path | N
     '5. Januar 2021'
     """
     folder = Path(folder)
-    _require(folder)
+    require(folder)
     config = Config.load(folder / CONFIG)
     tokenizers = Tokenizers.load(folder)
     model = build_model(config, tokenizers.source.size, tokenizers.target.size)
@@ -74,9 +74,12 @@ Scores on the validation set ({record.get("valid_pairs", 0):,} pairs), {record.g
 """
 
 
-def _require(folder: Path) -> None:
+def require(folder: Path) -> None:
+    """Refuse, with the remedy, what is not a folder that translates."""
     if not folder.exists():
-        raise SaccadeError(f"{folder}: there is no such folder; train one with: saccade train SOURCE TARGET --out {folder}")
+        raise SaccadeError(
+            f"{folder}: there is no such folder; train one with: saccade train SOURCE TARGET --out {folder}"
+        )
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).exists():
             raise SaccadeError(

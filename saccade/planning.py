@@ -83,7 +83,9 @@ def choose_training(config: Config, train: Store, device: torch.device) -> tuple
             f"the corpus); stops after {given.patience} validations without a new best"
         )
     if given.learning_rate is None:
-        reasons.append(f"learning rate: {rate:.2g} at its peak, after {warmup:,} steps (narrow models bear a higher one)")
+        reasons.append(
+            f"learning rate: {rate:.2g} at its peak, after {warmup:,} steps (narrow models bear a higher one)"
+        )
     return config.with_changes({"training": chosen}), reasons
 
 
@@ -136,6 +138,7 @@ def autocast(device: torch.device, precision: str | None) -> torch.autocast:
 
 
 def spell_time(seconds: float) -> str:
+    """A time as people say it."""
     if seconds < 90:
         return f"{seconds:.0f} seconds"
     if seconds < 5400:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,9 @@ class Translation:
     text: str
     score: float  # log-probability of the whole translation, natural logarithm
     tokens: list[str]  # pieces, "▁" before the first of a word
-    n_best: list["Translation"] = field(default_factory=list, repr=False)  # the others, where more than one was asked for
+    n_best: list["Translation"] = field(
+        default_factory=list, repr=False
+    )  # the others, where more than one was asked for
     _ids: list[int] = field(default_factory=list, repr=False)
     _translator: "Translator | None" = field(default=None, repr=False, compare=False)
 
@@ -107,17 +109,17 @@ class Translator:
         return next(self.model.parameters()).device
 
     @overload
-    def translate(self, text: str, **search: float) -> Translation: ...
+    def translate(self, text: str, **search: Any) -> Translation: ...
     @overload
-    def translate(self, text: Sequence[str], **search: float) -> list[Translation]: ...
-    def translate(self, text: str | Sequence[str], **search: float) -> Translation | list[Translation]:
+    def translate(self, text: list[str], **search: Any) -> list[Translation]: ...
+    def translate(self, text: str | list[str], **search: Any) -> Translation | list[Translation]:
         """Translate a sentence, or a list of them into a list. Keywords override the folder's search settings."""
         if isinstance(text, str):
             return next(self.stream([text], **search))
         return list(self.stream(text, **search))
 
     def stream(
-        self, texts: Sequence[str], progress: Callable[[int], None] | None = None, **search: float
+        self, texts: Sequence[str], progress: Callable[[int], None] | None = None, **search: Any
     ) -> Iterator[Translation]:
         """Translations of `texts`, in their order; those of like length are worked on together."""
         settings = self._settings(search)
@@ -161,10 +163,12 @@ class Translator:
         output = self.model(batch.source, batch.source_mask, batch.inputs, need_weights=True)
         return [weights[0].double().cpu().numpy() for weights in output.attentions or ()]
 
-    def _settings(self, search: dict[str, float]) -> SearchConfig:
+    def _settings(self, search: dict[str, Any]) -> SearchConfig:
         settings = self.config.with_changes({"search": search}).search if search else self.config.search
         if settings.n_best > settings.beam:
-            raise SaccadeError(f"search.n_best={settings.n_best} is more than search.beam={settings.beam}; widen the beam")
+            raise SaccadeError(
+                f"search.n_best={settings.n_best} is more than search.beam={settings.beam}; widen the beam"
+            )
         return settings
 
     def _search(self, sources: Sequence[list[int]], settings: SearchConfig) -> list[list[Hypothesis]]:
@@ -220,4 +224,3 @@ def _by_tokens(order: Sequence[int], sentences: Sequence[Sequence[int]], budget:
         batch.append(i)
     if batch:
         yield batch
-

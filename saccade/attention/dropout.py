@@ -2,9 +2,10 @@
 
 y = x ∘ m / (1 - p),  m ~ Bernoulli(1 - p)
 
-A CPU draws random numbers one after the other, and torch spends one on every element: a sixth of the time of a training
-step. Here one 64-bit number gives four 16-bit lanes, each compared with p · 2¹⁶. The chance is exact to 1/65,536 and the
-scale is that of the exact chance, so the expectation is x. Randomness comes from torch's own generator, as ever.
+A CPU draws random numbers one after the other, and torch spends one on every element: a sixth of the time of a
+training step. Here one 64-bit number gives four 16-bit lanes, each compared with p · 2¹⁶. The chance is exact to
+1/65,536 and the scale is that of the exact chance, so the expectation is x. Randomness comes from torch's own
+generator, as ever.
 """
 
 from typing import Any
@@ -38,7 +39,7 @@ def dropout(x: Tensor, p: float) -> Tensor:
     if x.device.type != "cpu":
         return F.dropout(x, p)
     dropped = round(p * LANES)
-    return _Masked.apply(x, _kept(x, dropped), LANES / (LANES - dropped))  # type: ignore[no-any-return, no-untyped-call]
+    return _Masked.apply(x, _kept(x, dropped), LANES / (LANES - dropped))
 
 
 def _kept(x: Tensor, dropped: int) -> Tensor:
@@ -58,6 +59,6 @@ class _Masked(torch.autograd.Function):
         return (x * mask).mul_(scale)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         (mask,) = ctx.saved_tensors
         return (grad * mask).mul_(ctx.scale), None, None

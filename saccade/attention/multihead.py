@@ -110,5 +110,3 @@ def initialise(module: nn.Module) -> None:
                 nn.init.xavier_uniform_(part)
             if child.bias is not None:
                 nn.init.zeros_(child.bias)
-
-

@@ -50,7 +50,7 @@ class Additive(nn.Module):
         nn.init.zeros_(self.v)
 
     def prepare(self, keys: Tensor) -> Tensor:
-        return self.U(keys)  # type: ignore[no-any-return]
+        return self.U(keys)
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         summed = self.W(queries).unsqueeze(-2) + keys.unsqueeze(-3)  # (B, H, Q, K, ·)

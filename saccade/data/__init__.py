@@ -1,1 +1,1 @@
-
+"""From raw pairs to batches of token ids."""

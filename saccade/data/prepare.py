@@ -161,9 +161,7 @@ class Spooled:
             yield from pair
 
 
-def _spool(
-    corpora: Iterable[Corpus], config: Config, report: CleaningReport, path: Path, display: Display
-) -> Spooled:
+def _spool(corpora: Iterable[Corpus], config: Config, report: CleaningReport, path: Path, display: Display) -> Spooled:
     spooled = Spooled(path.with_suffix(".source"), path.with_suffix(".target"), 0)
     with (
         open(spooled.source, "w", encoding="utf-8", newline="\n") as sources,

@@ -1,1 +1,1 @@
-
+"""One generation loop, with searches and rules as its parts."""

@@ -1,8 +1,8 @@
 """Search: which tokens to follow.
 
-A search starts a *run* for a batch of sentences. The run's rows are the hypotheses it keeps alive; `advance` takes their
-log-probabilities, chooses, and says for each row of the next step which token it wrote and which row it came from. Rows
-of sentences that are done leave the batch.
+A search starts a *run* for a batch of sentences. The run's rows are the hypotheses it keeps alive; `advance` takes
+their log-probabilities, chooses, and says for each row of the next step which token it wrote and which row it came
+from. Rows of sentences that are done leave the batch.
 """
 
 from dataclasses import dataclass
@@ -105,9 +105,9 @@ class Beam:
     s(Y, X) = log P(Y | X) / lp(Y) + cp(X, Y)
     lp(Y) = ((5 + |Y|) / 6)^α,    cp(X, Y) = β Σ_i log min(Σ_j p_ij, 1)
 
-    with p_ij the attention of target token j on source token i. A sentence is done when `size` hypotheses have ended, or
-    sooner, when none that is alive can still overtake: log P only falls, lp is largest at the length limit and cp is at
-    most 0, so log P / lp(limit) bounds every continuation from above.
+    with p_ij the attention of target token j on source token i. A sentence is done when `size` hypotheses have ended,
+    or sooner, when none that is alive can still overtake: log P only falls, lp is largest at the length limit and cp
+    is at most 0, so log P / lp(limit) bounds every continuation from above.
     """
 
     size: int = 5

@@ -1,1 +1,1 @@
-
+"""Encoders and decoders of one protocol."""

@@ -37,7 +37,9 @@ def with_shape(model: TransformerConfig | RNNConfig, joint: bool) -> Transformer
     size = model.size or "small"
     tied = model.tied or ("all" if joint else "decoder")
     if tied == "all" and not joint:
-        raise SaccadeError("model.tied=all needs one vocabulary for both sides; set tokenizer.joint=true or model.tied=decoder")
+        raise SaccadeError(
+            "model.tied=all needs one vocabulary for both sides; set tokenizer.joint=true or model.tied=decoder"
+        )
     chosen: dict[str, object] = {"size": size, "tied": tied, "dropout": 0.1 if model.dropout is None else model.dropout}
     if isinstance(model, TransformerConfig):
         width, feed_forward, heads, layers = TRANSFORMER_SIZES[size]
@@ -76,6 +78,7 @@ def build_model(config: Config, source_vocabulary: int, target_vocabulary: int) 
 
 
 def count_parameters(model: nn.Module) -> int:
+    """How many numbers are learned, shared ones once."""
     return sum(parameter.numel() for parameter in model.parameters())
 
 
@@ -123,7 +126,9 @@ def _transformer(model: TransformerConfig, vocabularies: Vocabularies) -> Encode
 
     def embedding(table: nn.Embedding) -> transformer.Embedding:
         learned = model.positions == "learned"
-        return transformer.Embedding(table, Learned(width, model.max_positions) if learned else Sinusoidal(width), dropout)
+        return transformer.Embedding(
+            table, Learned(width, model.max_positions) if learned else Sinusoidal(width), dropout
+        )
 
     encoder = transformer.TransformerEncoder(embedding(tables.source), shape, _known(model.encoder_layers))
     decoder = transformer.TransformerDecoder(

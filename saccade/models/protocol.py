@@ -51,20 +51,25 @@ class EncoderDecoder(nn.Module):
 
     def encode(self, source: Tensor, mask: Tensor) -> Memory:
         """Source ids (B, S) and which of them are real."""
-        return self.encoder(source, mask)  # type: ignore[no-any-return]
+        return self.encoder(source, mask)
 
     def init_state(self, memory: Memory, capacity: int | None = None) -> State:
         """The state before the first token. `capacity`: room for so many positions, one call each; None: the whole
         target comes in a single call and nothing need be kept."""
-        return self.decoder.init_state(memory, capacity)  # type: ignore[operator, no-any-return]
+        return self.decoder.init_state(memory, capacity)  # type: ignore[operator]
 
     def decode(self, tokens: Tensor, state: State, need_weights: bool = False) -> DecoderOutput:
         """Read target ids (B, T), which follow those that `state` has seen."""
-        return self.decoder(tokens, state, need_weights)  # type: ignore[no-any-return]
+        return self.decoder(tokens, state, need_weights)
+
+    @property
+    def output_matrix(self) -> Tensor:
+        """(V, E)"""
+        return self.decoder.output.weight  # type: ignore[union-attr, return-value]
 
     def logits(self, hidden: Tensor) -> Tensor:
         """(…, E) → (…, V)."""
-        return self.decoder.project(hidden)  # type: ignore[operator, no-any-return]
+        return self.decoder.project(hidden)  # type: ignore[operator]
 
     def forward(self, source: Tensor, mask: Tensor, inputs: Tensor, need_weights: bool = False) -> DecoderOutput:
         """Teacher forcing: read the source, then the whole target at once."""

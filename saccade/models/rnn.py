@@ -3,7 +3,7 @@
 | paper | what the decoder gets | wiring |
 |---|---|---|
 | Cho et al. 2014 | one vector c, at every step | s_t = f(s_{t-1}, [y_{t-1}; c]),  s_0 = tanh(V c) |
-| Sutskever et al. 2014 | one vector, as its initial state | s_t = f(s_{t-1}, y_{t-1}),  s_0 = the encoder's last states |
+| Sutskever et al. 2014 | one vector, as its initial state | s_t = f(s_{t-1}, y_{t-1}),  s_0 = the encoder's last |
 | Bahdanau et al. 2015 | a fresh vector c_t at every step, by attention | s_t = f(s_{t-1}, [y_{t-1}; c_t]) |
 
 The recurrent unit is cuDNN's: its GRU applies the reset gate after the recurrent product, Cho's before it; the two
@@ -60,6 +60,11 @@ class RecurrentLayer(nn.Module):
         self.rnn = UNITS[unit](inputs, width, batch_first=True)
         initialise_recurrent(self.rnn)
 
+    @property
+    def weights(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """W and U (inputs and state to gates), and the biases of both."""
+        return tuple(self.rnn.all_weights[0])  # type: ignore[return-value]
+
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """All steps of x (B, T, inputs): the hidden states (B, T, E) and the last full state."""
         parts = [part.unsqueeze(0).contiguous() for part in state.split(self.width, dim=-1)]
@@ -68,7 +73,7 @@ class RecurrentLayer(nn.Module):
 
     def project_input(self, x: Tensor, columns: slice) -> Tensor:
         """The share of the gates that comes from some columns of the input, for as many steps as x has."""
-        return x @ self.rnn.weight_ih_l0[:, columns].mT
+        return x @ self.weights[0][:, columns].mT
 
     def step(self, gates_from_input: Tensor, state: Tensor) -> Tensor:
         """One step, from what the inputs give to the gates (without biases): (B, gates · E), state → state.
@@ -77,8 +82,9 @@ class RecurrentLayer(nn.Module):
         LSTM:  c' = σ(f) ∘ c + σ(i) ∘ tanh(g),  h' = σ(o) ∘ tanh(c')
         """
         hidden = state[:, : self.width]
-        x = gates_from_input + self.rnn.bias_ih_l0
-        h = torch.addmm(self.rnn.bias_hh_l0, hidden, self.rnn.weight_hh_l0.mT)
+        _, U, input_bias, state_bias = self.weights
+        x = gates_from_input + input_bias
+        h = torch.addmm(state_bias, hidden, U.mT)
         if self.unit == "gru":
             both = 2 * self.width
             r, z = torch.sigmoid(x[:, :both] + h[:, :both]).chunk(2, dim=-1)
@@ -90,7 +96,7 @@ class RecurrentLayer(nn.Module):
 
 
 class Maxout(nn.Module):
-    """Deep output with one maxout layer: t_i = max(t̃_{2i-1}, t̃_{2i}), t̃ = W [s; y; c]   (Bahdanau et al. 2015, A.2.2)."""
+    """Deep output, one maxout layer: t_i = max(t̃_{2i-1}, t̃_{2i}), t̃ = W [s; y; c]   (Bahdanau et al. 2015, A.2.2)."""
 
     def __init__(self, inputs: int, width: int) -> None:
         super().__init__()
@@ -99,7 +105,7 @@ class Maxout(nn.Module):
         nn.init.zeros_(self.linear.bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.linear(x).unflatten(-1, (-1, 2)).amax(-1)  # type: ignore[no-any-return]
+        return self.linear(x).unflatten(-1, (-1, 2)).amax(-1)
 
 
 class RecurrentStack(nn.Module):
@@ -109,6 +115,12 @@ class RecurrentStack(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(RecurrentLayer(unit, width if i else inputs, width) for i in range(layers))
         self.dropout = Dropout(dropout)
+
+    @property
+    def first(self) -> RecurrentLayer:
+        layer = self.layers[0]
+        assert isinstance(layer, RecurrentLayer)
+        return layer
 
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         finals = []
@@ -207,7 +219,7 @@ class _RecurrentDecoder(nn.Module):
         self.dropout = Dropout(dropout)
 
     def project(self, hidden: Tensor) -> Tensor:
-        return self.output(hidden)  # type: ignore[no-any-return]
+        return self.output(hidden)
 
 
 class SutskeverDecoder(_RecurrentDecoder):
@@ -261,8 +273,7 @@ class Bridge(nn.Module):
 
     def __init__(self, inputs: int, stack: RecurrentStack) -> None:
         super().__init__()
-        first = stack.layers[0]
-        assert isinstance(first, RecurrentLayer)
+        first = stack.first
         self.layers, self.width, self.state_width = len(stack.layers), first.width, first.state_width
         self.linear = nn.Linear(inputs, self.layers * self.width)
 
@@ -302,12 +313,13 @@ class BahdanauDecoder(_RecurrentDecoder):
     def forward(self, tokens: Tensor, state: RecurrentState, need_weights: bool = False) -> DecoderOutput:
         assert state.keys is not None
         y = self.dropout(self.embedding(tokens))
-        first = self.stack.layers[0]
+        first = self.stack.first
         E = y.size(-1)
         from_y = first.project_input(y, slice(0, E))  # for all steps at once: they wait for nothing
         values, mask = state.memory.states.unsqueeze(1), over_keys(state.memory.mask)
         s = state.recurrent[:, 0]
-        states, contexts, weights = [s], [], []
+        states, contexts = [s], []
+        weights: list[Tensor] = []
         for t in range(tokens.size(1)):
             query = s[:, None, None, : first.width]
             found = attend(query, state.keys, values, score=self.score, mask=mask, need_weights=need_weights)
@@ -315,7 +327,8 @@ class BahdanauDecoder(_RecurrentDecoder):
             s = first.step(from_y[:, t] + first.project_input(context, slice(E, None)), s)
             states.append(s)
             contexts.append(context)
-            weights.append(found.weights)
+            if found.weights is not None:
+                weights.append(found.weights)
         below = torch.stack(states, dim=1)[..., : first.width]  # s_0 … s_T
         c = torch.stack(contexts, dim=1)
         before, finals = below[:, :-1], [s]

@@ -43,12 +43,12 @@ class Residual(nn.Module):
 
     def enter(self, x: Tensor) -> Tensor:
         """What the sub-layer reads."""
-        return self.norm(x) if self.pre else x  # type: ignore[no-any-return]
+        return self.norm(x) if self.pre else x
 
     def leave(self, x: Tensor, y: Tensor) -> Tensor:
         """What the next sub-layer gets, from this one's input x and output y."""
         summed = x + self.dropout(y)
-        return summed if self.pre else self.norm(summed)  # type: ignore[no-any-return]
+        return summed if self.pre else self.norm(summed)
 
 
 class FeedForward(nn.Module):
@@ -62,7 +62,7 @@ class FeedForward(nn.Module):
         self.dropout = Dropout(shape.activation_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.outer(self.dropout(self.activation(self.inner(x))))  # type: ignore[no-any-return]
+        return self.outer(self.dropout(self.activation(self.inner(x))))
 
 
 class EncoderLayer(nn.Module):
@@ -122,7 +122,7 @@ class Embedding(nn.Module):
 
     def forward(self, tokens: Tensor, start: int = 0) -> Tensor:
         embedded = self.table(tokens) * self.scale + self.positions(start, tokens.size(1))
-        return self.dropout(embedded)  # type: ignore[no-any-return]
+        return self.dropout(embedded)
 
 
 def _final_norm(shape: Shape) -> nn.Module:
@@ -207,4 +207,4 @@ class TransformerDecoder(nn.Module):
         return DecoderOutput(self.norm(y), replace(state, position=state.position + T), attentions)
 
     def project(self, hidden: Tensor) -> Tensor:
-        return self.output(hidden)  # type: ignore[no-any-return]
+        return self.output(hidden)

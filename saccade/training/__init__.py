@@ -1,1 +1,1 @@
-
+"""One training loop, with objectives, optimizer and checkpoints as its parts."""

@@ -1,7 +1,7 @@
 """Checkpoints: tensors in safetensors, numbers in JSON, a folder that appears whole or not at all.
 
-    runs/x/model.safetensors        the best weights so far
-    runs/x/resume/step-00001200/    model.safetensors, state.json and, in the newest, optimizer.safetensors
+runs/x/model.safetensors        the best weights so far
+runs/x/resume/step-00001200/    model.safetensors, state.json and, in the newest, optimizer.safetensors
 """
 
 import json
@@ -28,6 +28,7 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 
 
 def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
+    """Write weights, atomically."""
     with written_atomically(path) as part:
         save_file(dict(weights), part, metadata={"format": "pt"})
 
@@ -54,10 +55,13 @@ def fill(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
     for name in [*own, *weights]:
         if name not in weights or name not in own:
             where = "the file" if name not in weights else "the model"
-            raise SaccadeError(f"{path}: weight {name} is not in {where}; config.yaml and weights do not belong together")
+            raise SaccadeError(
+                f"{path}: weight {name} is not in {where}; config.yaml and weights do not belong together"
+            )
         if own[name].shape != weights[name].shape:
             raise SaccadeError(
-                f"{path}: weight {name} has shape {tuple(weights[name].shape)}, the model wants {tuple(own[name].shape)}; "
+                f"{path}: weight {name} has shape {tuple(weights[name].shape)}, "
+                f"the model wants {tuple(own[name].shape)}; "
                 "config.yaml and weights do not belong together"
             )
     with torch.no_grad():
@@ -86,7 +90,9 @@ def load_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Optim
     tensors = load_tensors(folder / "optimizer.safetensors")
     for name, parameter in model.named_parameters():
         moments = {
-            key.rpartition("/")[2]: tensor for key, tensor in tensors.items() if key.rpartition("/")[0] == f"adam/{name}"
+            key.rpartition("/")[2]: tensor
+            for key, tensor in tensors.items()
+            if key.rpartition("/")[0] == f"adam/{name}"
         }
         if moments:
             optimizer.state[parameter] = {
@@ -99,7 +105,9 @@ def load_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Optim
     try:
         progress = json.loads((folder / "state.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise SaccadeError(f"{folder / 'state.json'}: cannot be read ({error}); remove {folder} to go one back") from None
+        raise SaccadeError(
+            f"{folder / 'state.json'}: cannot be read ({error}); remove {folder} to go one back"
+        ) from None
     return dict(progress)
 
 
@@ -135,10 +143,14 @@ def average(files: Sequence[Path]) -> dict[str, Tensor]:
         weights = load_tensors(path)
         if total and weights.keys() != total.keys():
             odd = sorted(weights.keys() ^ total.keys())[0]
-            raise SaccadeError(f"{path}: weight {odd} is not in both it and {files[0]}; average checkpoints of one model")
+            raise SaccadeError(
+                f"{path}: weight {odd} is not in both it and {files[0]}; average checkpoints of one model"
+            )
         for name, tensor in weights.items():
             if name in total and total[name].shape != tensor.shape:
-                raise SaccadeError(f"{path}: weight {name} differs in shape from {files[0]}; average checkpoints of one model")
+                raise SaccadeError(
+                    f"{path}: weight {name} differs in shape from {files[0]}; average checkpoints of one model"
+                )
             kinds[name] = tensor.dtype
             total[name] = total[name] + tensor.double() if name in total else tensor.double()
     return {name: (tensor / len(files)).to(kinds[name]) for name, tensor in total.items()}

@@ -95,9 +95,11 @@ class Log:
 def _tensorboard(folder: Path, wanted: bool | None, step: int) -> Any:
     installed = importlib.util.find_spec("tensorboard") is not None
     if wanted and not installed:
-        raise SaccadeError("training.tensorboard=true, but tensorboard is not installed: pip install 'saccade[tensorboard]'")
+        raise SaccadeError(
+            "training.tensorboard=true, but tensorboard is not installed: pip install 'saccade[tensorboard]'"
+        )
     if wanted is False or not installed:
         return None
     from torch.utils.tensorboard import SummaryWriter
 
-    return SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)  # type: ignore[no-untyped-call]
+    return SummaryWriter(str(folder / "tensorboard"), purge_step=step + 1)

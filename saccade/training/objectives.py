@@ -34,8 +34,9 @@ class CrossEntropy(nn.Module):
     def forward(self, batch: Batch) -> Loss:
         hidden = self.model(batch.source, batch.source_mask, batch.inputs).hidden  # (B, T, E)
         real = batch.gold != PAD
-        output = self.model.decoder.output
-        total, nll = projected_cross_entropy(hidden[real], output.weight, batch.gold[real], self.label_smoothing)
+        total, nll = projected_cross_entropy(
+            hidden[real], self.model.output_matrix, batch.gold[real], self.label_smoothing
+        )
         return Loss(total, nll, batch.target_tokens)
 
 
@@ -92,6 +93,6 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         return total, nll
 
     @staticmethod
-    def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
         grad_hidden, grad_weight = ctx.saved_tensors
         return grad_hidden * grad_total, grad_weight * grad_total, None, None

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from saccade.config import TrainingConfig
-from saccade.errors import SaccadeError
 
 
 def learning_rate(step: int, *, schedule: str, peak: float, warmup: int, total: int) -> float:
@@ -43,6 +42,7 @@ def make_optimizer(model: nn.Module, settings: TrainingConfig) -> torch.optim.Ad
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Use `rate` from the next step on."""
     for group in optimizer.param_groups:
         group["lr"] = rate
 
@@ -50,18 +50,3 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:
     """Scale all gradients so that their joint norm is at most `limit` (0: leave them); returns the norm before."""
     return nn.utils.clip_grad_norm_(list(parameters), limit if limit > 0 else math.inf)
-
-
-def name_first_bad(model: nn.Module, loss: float, step: int) -> SaccadeError:
-    """The first tensor with a NaN or an infinity in it, in the order of the forward pass, as an error."""
-    remedy = "lower training.learning_rate, raise training.warmup_steps or set training.precision=fp32"
-    for kind in ("weight", "gradient"):
-        for name, parameter in model.named_parameters():
-            tensor = parameter if kind == "weight" else parameter.grad
-            if tensor is not None and not torch.isfinite(tensor).all():
-                share = (~torch.isfinite(tensor)).float().mean().item()
-                return SaccadeError(
-                    f"training broke at step {step}: the {kind} of {name} is the first with NaN or infinite values "
-                    f"({share:.1%} of it; loss {loss:g}); {remedy}, then resume from the last checkpoint"
-                )
-    return SaccadeError(f"training broke at step {step}: the loss is {loss:g} though all weights are finite; {remedy}")

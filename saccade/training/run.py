@@ -102,7 +102,8 @@ def train(
 
 def _resolve(prepared: Prepared, start_from: str | Path | None, device: torch.device) -> tuple[Config, list[str]]:
     """Every setting that was left open, chosen; a folder that is fine-tuned keeps its model."""
-    config, reasons = prepared.config, []
+    config = prepared.config
+    reasons: list[str] = []
     if start_from:
         base = Config.load(Path(start_from) / CONFIG)
         kept = base.model.model_dump()
@@ -207,9 +208,7 @@ def _finish(
     sources, references = texts_of(prepared.valid, prepared.tokenizers, range(count))
     with display.task("translating the validation set", count) as progress:
         translated = [t.text for t in translator.stream(sources, progress=progress)]
-    scores = score_corpus(
-        translated, references, metrics=("bleu", "chrf"), tokenize=tokenizer_for(config.data.target)
-    )
+    scores = score_corpus(translated, references, metrics=("bleu", "chrf"), tokenize=tokenizer_for(config.data.target))
     for score in scores:
         display.say(f"validation {score}")
     write_record(

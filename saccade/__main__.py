@@ -1,0 +1,298 @@
+"""The command line: one function a command."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import islice
+from pathlib import Path
+from typing import IO, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from saccade.errors import SaccadeError
+
+app = typer.Typer(
+    name="saccade",
+    help="Sequence-to-sequence learning with attention: pairs in, a translator out.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+WINDOW = 4096  # lines translated at once: enough to sort by length, few enough to hold
+
+Folder = Annotated[Path, typer.Argument(help="A folder that `saccade train` made.")]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or mps. Default: a GPU if there is one.")]
+Source = Annotated[str, typer.Option(help="Source sentences, one a line (.gz is read as it is, - is standard input).")]
+
+
+@app.command()
+def train(
+    arguments: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Corpus files (source target, or TSV, JSONL, Parquet; `.gz` too; `-` is TSV on standard input; "
+            "`hub:NAME` a public dataset) and settings (`section.key=value`). No files: the built-in corpus.",
+            metavar="[FILES] [SECTION.KEY=VALUE]...",
+        ),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="The folder to make.")] = Path("runs/model"),
+    config: Annotated[Path | None, typer.Option("--config", "-c", help="A YAML file of settings.")] = None,
+    valid: Annotated[
+        tuple[str, str] | None, typer.Option(help="Validation files, source and target. Default: held out.")
+    ] = None,
+    start_from: Annotated[Path | None, typer.Option("--from", help="Fine-tune this folder.")] = None,
+    clean: Annotated[bool, typer.Option("--clean/--no-clean", help="Drop bad pairs, and say which.")] = True,
+    restart: Annotated[bool, typer.Option(help="Throw away what is in the folder.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+) -> None:
+    """Train a translator, or go on with one that was stopped.
+
+    Every setting is on the reference page (`saccade settings`).
+    """
+    from saccade import api
+
+    api.train(
+        *(arguments or []),
+        out=out,
+        config=config,
+        valid=valid or (),
+        start_from=start_from,
+        clean=clean,
+        restart=restart,
+        quiet=quiet,
+    )
+
+
+@app.command()
+def translate(
+    folder: Folder,
+    input: Annotated[str, typer.Option("--input", "-i", help="Text, one sentence a line; - is standard input.")] = "-",
+    output: Annotated[str, typer.Option("--output", "-o", help="Where to write; - is standard output.")] = "-",
+    beam: Annotated[int | None, typer.Option(help="Hypotheses kept alive; 1 is greedy.")] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="α of Wu et al. 2016.")] = None,
+    coverage_penalty: Annotated[float | None, typer.Option(help="β of Wu et al. 2016.")] = None,
+    n_best: Annotated[
+        int | None,
+        typer.Option(help="Write so many translations a sentence, as `number ||| text ||| log-probability`."),
+    ] = None,
+    device: Device = None,
+) -> None:
+    """Translate: one line in, one line out."""
+    from saccade.data.corpora import read_lines
+    from saccade.display import Display
+    from saccade.files import written_atomically
+    from saccade.folder import load
+
+    translator = load(folder, device)
+    named = {
+        "beam": beam,
+        "length_penalty": length_penalty,
+        "coverage_penalty": coverage_penalty,
+        "n_best": n_best,
+    }
+    search: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    lines, done = read_lines(input), 0
+    place = nullcontext(None) if output == "-" else written_atomically(output)
+    with place as path, Display().task("translating") as progress, _writer(path) as file:
+        while window := list(islice(lines, WINDOW)):
+            for translation in translator.stream(window, lambda n, before=done: progress(before + n), **search):  # type: ignore[misc]
+                for best in translation.n_best or [translation]:
+                    text = f"{done} ||| {best.text} ||| {best.score:.4f}" if n_best else best.text
+                    file.write(text + "\n")
+                    if not n_best:
+                        break
+                done += 1
+            file.flush()
+
+
+@app.command()
+def evaluate(
+    folder: Annotated[Path, typer.Argument(help="A folder, or a file of translations.")],
+    source: Source,
+    reference: Annotated[list[str], typer.Option(help="Reference translations; may be given more than once.")],
+    against: Annotated[
+        Path | None, typer.Option(help="A second folder or file of translations: is the first one better?")
+    ] = None,
+    tokenize: Annotated[
+        str | None, typer.Option(help="sacrebleu's tokenizer: 13a, zh, char, none (for tokenised text) …")
+    ] = None,
+    lowercase: Annotated[bool, typer.Option(help="Ignore case.")] = False,
+    samples: Annotated[int, typer.Option(help="Bootstrap samples for --against.")] = 1000,
+    beam: Annotated[int | None, typer.Option(help="Hypotheses kept alive; 1 is greedy.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    device: Device = None,
+) -> None:
+    """Score translations: BLEU, chrF and TER with their signatures; two systems with paired bootstrap significance."""
+    from saccade.data.corpora import read_lines
+    from saccade.evaluation.metrics import compare_systems, score_corpus, tokenizer_for
+
+    sources = list(read_lines(source))
+    references = [list(read_lines(file)) for file in reference]
+    tokenize = tokenize or tokenizer_for(_target_language(folder))
+    system = _translations(folder, sources, beam, device)
+    scores = score_corpus(system, references, tokenize=tokenize, lowercase=lowercase)
+    comparisons = []
+    if against is not None:
+        baseline = _translations(against, sources, beam, device)
+        comparisons = compare_systems(
+            baseline, system, references, samples=samples, tokenize=tokenize, lowercase=lowercase
+        )
+    if as_json:
+        answer = {"scores": [s.to_dict() for s in scores], "comparisons": [c.to_dict() for c in comparisons]}
+        typer.echo(json.dumps(answer, indent=1))
+        return
+    for line in comparisons or scores:
+        typer.echo(str(line))
+
+
+@app.command()
+def score(
+    folder: Folder,
+    source: Source,
+    target: Annotated[str, typer.Option(help="Target sentences, one a line.")],
+    device: Device = None,
+) -> None:
+    """Print log P(target | source) of each pair, one number a line."""
+    from saccade.data.corpora import open_corpora
+    from saccade.folder import load
+
+    translator = load(folder, device)
+    pairs = (pair for corpus in open_corpora([source, target]) for pair in corpus)
+    while window := list(islice(pairs, WINDOW)):
+        for value in translator.score([pair.source for pair in window], [pair.target for pair in window]):
+            typer.echo(f"{value:.6f}")
+
+
+@app.command()
+def info(folder: Folder, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
+    """Say what is in a folder: model, parameters, data, scores."""
+    from saccade.summary import summarise
+
+    facts = summarise(folder)
+    if as_json:
+        typer.echo(json.dumps(facts, indent=1, ensure_ascii=False))
+        return
+    table = Table(show_header=False, box=None, pad_edge=False)
+    for name, value in facts.items():
+        shown = "\n".join(map(str, value)) if isinstance(value, list) else str(value)
+        table.add_row(f"[bold]{name}[/]", escape(shown))
+    Console().print(table)
+
+
+@app.command()
+def average(
+    inputs: Annotated[
+        list[Path], typer.Argument(help="A folder in training (its last checkpoints), or files of weights.")
+    ],
+    out: Annotated[Path, typer.Option(help="The folder to make: a copy with the mean weights.")],
+    last: Annotated[int, typer.Option(help="How many checkpoints of a folder to take.")] = 5,
+) -> None:
+    """Average checkpoints into a new folder."""
+    from saccade.summary import average_into
+
+    for line in average_into(inputs, out, last):
+        typer.echo(line)
+
+
+@app.command()
+def corpus(
+    source: Annotated[str, typer.Argument(help="Locale of the source side, e.g. en.")] = "en",
+    target: Annotated[str, typer.Argument(help="Locale of the target side, e.g. de.")] = "de",
+    out: Annotated[Path, typer.Option(help="Write OUT.SOURCE and OUT.TARGET, e.g. dates.en and dates.de.")] = Path(
+        "dates"
+    ),
+    pairs: Annotated[int, typer.Option(help="How many pairs.")] = 12_000,
+    split: Annotated[str, typer.Option(help="train, valid or test: no value is in two of them.")] = "train",
+    seed: Annotated[int, typer.Option(help="Another seed, other pairs.")] = 1,
+) -> None:
+    """Write pairs of the built-in corpus (dates, times, money, numbers in words) to two files."""
+    from saccade.data import builtin
+    from saccade.files import write_text
+
+    made = list(islice(builtin.pairs(source, target, seed=seed, split=split), pairs))  # type: ignore[arg-type]
+    for language, lines in zip((source, target), zip(*made, strict=True), strict=True):
+        path = out.with_name(f"{out.name}.{language}")
+        write_text(path, "".join(line + "\n" for line in lines))
+        typer.echo(f"{path}: {pairs:,} lines")
+
+
+@app.command()
+def settings(
+    schema: Annotated[bool, typer.Option(help="Print a JSON schema, for editors.")] = False,
+) -> None:
+    """Print every setting with its default and a sentence on what it does (Markdown)."""
+    from saccade.config import Config
+    from saccade.reference import reference_page
+
+    typer.echo(json.dumps(Config.model_json_schema(), indent=1) if schema else reference_page(), nl=schema)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder to make.")] = Path("runs/demo"),
+    minutes: Annotated[float, typer.Option(help="Train for at most so many minutes.")] = 1.5,
+) -> None:
+    """Train a small translator on built-in data and show what it does."""
+    from saccade.demo import run_demo
+
+    run_demo(out, minutes)
+
+
+def main() -> None:
+    """Run the command line; what a user can mend is said without a traceback."""
+    try:
+        app(standalone_mode=True)
+    except SaccadeError as error:
+        Console(stderr=True, highlight=False).print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:  # `saccade translate … | head`
+        sys.stderr.close()
+        sys.exit(141)
+
+
+def _writer(path: Path | None) -> Any:
+    """Text as UTF-8 with \\n, whatever the locale says."""
+    if path is not None:
+        return open(path, "w", encoding="utf-8", newline="\n")
+    return nullcontext(_utf8(sys.stdout))
+
+
+def _utf8(stream: Any) -> IO[str]:
+    stream.reconfigure(encoding="utf-8", newline="\n")
+    return stream
+
+
+def _translations(system: Path, sources: list[str], beam: int | None, device: str | None) -> list[str]:
+    """What a folder makes of the sources, or the lines of a file of translations."""
+    from saccade.data.corpora import read_lines
+    from saccade.display import Display
+    from saccade.folder import load
+
+    if system.is_file():
+        return list(read_lines(system))
+    search: dict[str, Any] = {} if beam is None else {"beam": beam}
+
+    def translated() -> Iterator[str]:
+        with Display().task(f"translating with {system}", len(sources)) as progress:
+            for translation in load(system, device).stream(sources, progress, **search):
+                yield translation.text
+
+    return list(translated())
+
+
+def _target_language(system: Path) -> str:
+    from saccade.config import Config
+
+    return Config.load(system / "config.yaml").data.target if system.is_dir() else "en"
+
+
+if __name__ == "__main__":
+    main()

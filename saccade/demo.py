@@ -1,0 +1,61 @@
+"""The demonstration: a translator trained from nothing in a minute and a half, and what it does."""
+
+from itertools import islice
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from saccade.api import train
+from saccade.data import builtin
+from saccade.display import Display
+from saccade.evaluation.metrics import score_corpus
+from saccade.looking.terminal import crosses
+from saccade.translator import Translation
+
+MODEL = {"size": "tiny", "dropout": 0.1}
+TRAINING = {
+    "batch_tokens": 1024,
+    "max_steps": 1800,
+    "learning_rate": 3e-3,
+    "warmup_steps": 200,
+    "validate_every": 200,
+    "schedule": "cosine",
+}
+SHOWN, SCORED = 8, 300
+
+
+def run_demo(out: Path, minutes: float) -> None:
+    """Train, translate held-out sentences, score them, and draw an alignment in which words change places."""
+    console = Console(highlight=False)
+    display = Display(console=console)
+    display.say("Training a Transformer on dates, times, money and numbers, English to German, made on the spot:\n")
+    training = TRAINING | {"max_minutes": minutes}
+    translator = train("data.source=en", "data.target=de", out=out, restart=True, model=MODEL, training=training)
+    pairs = list(islice(builtin.pairs("en", "de", split="test"), SCORED))
+    with display.task("translating what it has never seen", SCORED) as progress:
+        translations = list(translator.stream([source for source, _ in pairs], progress))
+    table = Table(title="\nwhat it has never seen", title_justify="left")
+    for column in ("English", "Saccade", "reference"):
+        table.add_column(column, overflow="fold")
+    for translation, (source, reference) in islice(zip(translations, pairs, strict=True), SHOWN):
+        mark = "" if translation.text == reference else " ✗"
+        table.add_row(source, translation.text + mark, reference)
+    console.print(table)
+    for score in score_corpus([t.text for t in translations], [r for _, r in pairs], metrics=("bleu", "chrf")):
+        display.say(str(score))
+    display.say("\nWhere it looked (a row for each German word it wrote):\n")
+    console.print(_most_crossed(translations[:100]).draw())
+    display.say(
+        f"""
+Try next:
+  echo "Friday, March 3, 2017" | saccade translate {out}
+  saccade train your.de your.en --out runs/de-en      (your own pairs; nothing else needs setting)
+  saccade info {out}"""
+    )
+
+
+def _most_crossed(translations: list[Translation]) -> Translation:
+    """The shortest translation in which most words change places."""
+    drawable = [(t, t.word_attention) for t in translations if t.word_attention is not None]
+    return max(drawable, key=lambda pair: (min(crosses(pair[1]), 3), -len(pair[0].target_words)))[0]
