@@ -4,17 +4,19 @@ The library's own dropout draws from a generator that cannot be seeded, so a res
 not stopped. Here a draw depends on the seed of the call and on nothing else.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import shake_128
+from itertools import chain, cycle, pairwise
 from random import Random
 from typing import NamedTuple, TypeAlias
+from zlib import crc32
 
 Seed: TypeAlias = int | tuple[int, ...]
 
 VARIANTS = 64
-REMEMBERED_WORDS = 25_000
+DRAWS = 1 << 14
+REMEMBERED_WORDS = 50_000
 LONGEST_REMEMBERED = 32
-_64_BITS = (1 << 64) - 1
 
 
 class _Word(NamedTuple):
@@ -26,8 +28,8 @@ class BPEDropout:
     """Cuts text as byte-pair encoding does, but skips each possible merge with probability `rate`.
 
     Sampling a word takes tens of microseconds, too long to do for every word of every epoch. So a word has 64
-    variants, each sampled once, by a generator seeded with the word and the variant's number, and remembered; the
-    seed of the call only picks among them.
+    variants, each drawn from nothing but the word and the variant's number, once, and remembered; the seed of the
+    call only picks among them.
 
     Args:
         symbols: cuts a text into runs that no merge crosses, each as the ids of its bytes.
@@ -43,7 +45,10 @@ class BPEDropout:
     ) -> None:
         self._symbols = symbols
         self._merges = merges
-        self._rate = rate
+        # Seeding a generator takes as long as merging a word, so the draws are made beforehand, and a variant begins to
+        # read them at a place of its own.
+        generator = Random(0)
+        self._kept = bytes(generator.random() >= rate for _ in range(DRAWS))
         # Two generations: when the recent one is full it becomes the old one. Nearly as good as forgetting what was
         # used least recently, and a word that is known costs one look-up.
         self._recent: dict[str, _Word] = {}
@@ -52,13 +57,12 @@ class BPEDropout:
     def sample(self, text: str, seed: Seed) -> list[int]:
         """The ids of `text` under the draw that `seed` stands for, e.g. `(run seed, epoch, example)`."""
         ids: list[int] = []
-        state = _scramble(seed)
         # A space always begins a new run, so what lies between two spaces can be cut on its own.
-        for text_of_word in text.split(" ") if text else ():
-            state = (state * 6364136223846793005 + 1442695040888963407) & _64_BITS
-            number = state >> 58  # the high bits of this generator are its good ones; six of them count to 64
-            word = self._recent.get(text_of_word) or self._recall(text_of_word)
-            ids += word.variants[number] or self._vary(text_of_word, word, number)
+        words = text.split(" ") if text else []
+        for word, byte in zip(words, _scramble(seed, len(words)), strict=True):
+            known = self._recent.get(word) or self._recall(word)
+            number = byte % VARIANTS
+            ids += known.variants[number] or self._vary(word, known, number)
         return ids
 
     def _recall(self, text: str) -> _Word:
@@ -71,34 +75,30 @@ class BPEDropout:
         return word
 
     def _vary(self, text: str, word: _Word, number: int) -> list[int]:
-        generator = Random(f"{number} {self._rate} {text}")
-        sampled = [piece for run in word.runs for piece in self._merge(run, generator)]
+        place = crc32(f"{number} {text}".encode()) % DRAWS
+        kept = chain(self._kept[place:], cycle(self._kept))
+        sampled = [piece for run in word.runs for piece in self._merge(run, kept)]
         # Most variants of a short word are alike: keeping one copy of each saves most of the memory.
         variant = next((known for known in word.variants if known == sampled), sampled)
         word.variants[number] = variant
         return variant
 
-    def _merge(self, run: Sequence[int], generator: Random) -> list[int]:
+    def _merge(self, run: Sequence[int], kept: Iterator[int]) -> list[int]:
         """Algorithm 1 of the paper: at each step the possible merges are thinned out, then the best is done."""
-        ids, merges, rate, draw = list(run), self._merges, self._rate, generator.random
+        ids, merges = list(run), self._merges
         while True:
             best: tuple[int, int] | None = None
             place = 0
             for left, pair in enumerate(pairwise(ids)):
                 merge = merges.get(pair)
-                if merge is not None and draw() >= rate and (best is None or merge < best):
+                if merge is not None and next(kept) and (best is None or merge < best):
                     best, place = merge, left
             if best is None:
                 return ids
             ids[place : place + 2] = [best[1]]
 
 
-def _scramble(seed: Seed) -> int:
-    """64 bits in which seeds that are neighbours have nothing in common (the finaliser of SplitMix64)."""
-    state = 0
-    for part in (seed,) if isinstance(seed, int) else seed:
-        state = (state + part + 0x9E3779B97F4A7C15) & _64_BITS
-        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _64_BITS
-        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _64_BITS
-        state ^= state >> 31
-    return state
+def _scramble(seed: Seed, length: int) -> bytes:
+    """Bytes in which seeds that are neighbours have nothing in common, the same on every machine."""
+    parts = seed if isinstance(seed, tuple) else (seed,)
+    return shake_128(" ".join(map(str, parts)).encode()).digest(length)

@@ -78,7 +78,7 @@ def _totals(words: Sequence[tuple[str, int]], cut: Cut, size: int) -> list[float
         cuts = cut([word for word, _ in batch])
         times = np.repeat([count for _, count in batch], [len(pieces) for pieces in cuts])
         totals += np.bincount(np.fromiter(chain.from_iterable(cuts), np.int64), times, size)
-    return totals.tolist()
+    return [float(total) for total in totals]
 
 
 def _log_probabilities(counts: Mapping[str, float]) -> dict[str, float]:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from saccade.data.tokenizers import BOS
+from saccade.errors import SaccadeError
 from saccade.generation.rules import DEFAULT_RULES, Rule
 from saccade.generation.search import Hypothesis, Search
 from saccade.models.protocol import EncoderDecoder
@@ -33,6 +34,8 @@ def generate(
     tokens = torch.full_like(run.rows, BOS)
     while tokens.numel():
         output = model.decode(tokens.unsqueeze(1), state, need_weights=search.needs_attention)
+        if search.needs_attention and not output.attentions:
+            raise SaccadeError("search.coverage_penalty needs a model with attention, which this one has not; set it to 0")
         logits = model.logits(output.hidden[:, -1])
         log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
         prefixes = run.prefixes()
