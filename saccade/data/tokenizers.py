@@ -387,7 +387,7 @@ def _files(folder: str | Path) -> tuple[Path, Path, Path]:
 
 
 def _quiet_forks() -> None:
-    """The library warns when a process that used several cores is forked (a data loader does), unless it is told.
+    """The library (0.22) warns when a process that used several cores is forked, as data loaders do, unless told.
 
     The child is told to use one core, which is what the warning would say it does anyway; the parent keeps them all.
     """

@@ -89,7 +89,7 @@ class RecurrentLayer(nn.Module):
             both = 2 * self.width
             r, z = torch.sigmoid(x[:, :both] + h[:, :both]).chunk(2, dim=-1)
             n = torch.tanh(x[:, both:] + r * h[:, both:])
-            return torch.lerp(n, hidden, z)
+            return n + z * (hidden - n)
         i, f, g, o = (x + h).chunk(4, dim=-1)
         cell = torch.sigmoid(f) * state[:, self.width :] + torch.sigmoid(i) * torch.tanh(g)
         return torch.cat([torch.sigmoid(o) * torch.tanh(cell), cell], dim=-1)
@@ -278,7 +278,8 @@ class Bridge(nn.Module):
         self.linear = nn.Linear(inputs, self.layers * self.width)
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = torch.tanh(self.linear(x)).unflatten(-1, (self.layers, self.width))
+        # In the weights' own precision: a state that is carried through a whole sentence must not be rounded at every step.
+        hidden = torch.tanh(self.linear(x)).to(self.linear.weight.dtype).unflatten(-1, (self.layers, self.width))
         return nn.functional.pad(hidden, (0, self.state_width - self.width))
 
 

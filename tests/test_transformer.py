@@ -1,0 +1,127 @@
+"""The Transformer against `torch.nn.Transformer`, with copied weights: outputs and gradients."""
+
+import pytest
+import torch
+from models_under_test import make, settings_of
+from torch import nn
+
+from saccade.attention.masks import causal
+from saccade.config import Config
+from saccade.errors import SaccadeError
+from saccade.models.build import TRANSFORMER_SIZES, build_model, count_parameters, with_shape
+
+
+def attention_into(theirs: nn.MultiheadAttention, weight, bias, output):
+    theirs.in_proj_weight.copy_(weight)
+    theirs.in_proj_bias.copy_(bias)
+    theirs.out_proj.load_state_dict(output.state_dict())
+
+
+@torch.no_grad()
+def twin(model, norm, heads=4):
+    """`torch.nn.Transformer` with the weights of our model."""
+    width, inner = 16, 32
+    reference = nn.Transformer(
+        width, heads, 2, 2, inner, 0.0, batch_first=True, norm_first=norm == "pre", dtype=torch.float64
+    )
+    for ours, theirs in zip(model.encoder.layers, reference.encoder.layers, strict=True):
+        attention_into(theirs.self_attn, *ours.attention.query_key_value.parameters(), ours.attention.output)
+        theirs.linear1.load_state_dict(ours.feed_forward.inner.state_dict())
+        theirs.linear2.load_state_dict(ours.feed_forward.outer.state_dict())
+        theirs.norm1.load_state_dict(ours.around_attention.norm.state_dict())
+        theirs.norm2.load_state_dict(ours.around_feed_forward.norm.state_dict())
+    for ours, theirs in zip(model.decoder.layers, reference.decoder.layers, strict=True):
+        attention_into(theirs.self_attn, *ours.attention.query_key_value.parameters(), ours.attention.output)
+        cross = ours.cross
+        weight, bias = (
+            torch.cat(pair) for pair in zip(cross.query.parameters(), cross.key_value.parameters(), strict=True)
+        )
+        attention_into(theirs.multihead_attn, weight, bias, cross.output)
+        theirs.linear1.load_state_dict(ours.feed_forward.inner.state_dict())
+        theirs.linear2.load_state_dict(ours.feed_forward.outer.state_dict())
+        theirs.norm1.load_state_dict(ours.around_attention.norm.state_dict())
+        theirs.norm2.load_state_dict(ours.around_cross.norm.state_dict())
+        theirs.norm3.load_state_dict(ours.around_feed_forward.norm.state_dict())
+    if norm == "pre":
+        reference.encoder.norm.load_state_dict(model.encoder.norm.state_dict())
+        reference.decoder.norm.load_state_dict(model.decoder.norm.state_dict())
+    else:
+        reference.encoder.norm = reference.decoder.norm = None
+    return reference
+
+
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_it_equals_torch_outputs_and_gradients(norm):
+    model = make(f"transformer {norm}-norm")
+    reference = twin(model, norm)
+    source, target = torch.randint(4, 20, (3, 6)), torch.randint(4, 20, (3, 5))
+    mask = torch.arange(6) < torch.tensor([[6], [4], [2]])
+    ours = model(source, mask, target).hidden
+    x, y = model.encoder.embedding(source), model.decoder.embedding(target)
+    theirs = reference(
+        x, y, tgt_mask=~causal(5, 5), src_key_padding_mask=~mask, memory_key_padding_mask=~mask, tgt_is_causal=True
+    )
+    torch.testing.assert_close(ours, theirs)
+    probe = torch.randn_like(ours)
+    (ours * probe).sum().backward()
+    (theirs * probe).sum().backward()
+    for own, other in (
+        (model.encoder.layers[0].feed_forward.inner.weight, reference.encoder.layers[0].linear1.weight),
+        (
+            model.decoder.layers[0].attention.query_key_value.weight,
+            reference.decoder.layers[0].self_attn.in_proj_weight,
+        ),
+        (model.encoder.layers[0].attention.output.weight, reference.encoder.layers[0].self_attn.out_proj.weight),
+    ):
+        torch.testing.assert_close(own.grad, other.grad)
+
+
+def test_embeddings_are_scaled_by_the_root_of_the_width_and_positions_added():
+    model = make("transformer pre-norm")
+    embedding = model.encoder.embedding
+    tokens = torch.tensor([[5, 6]])
+    expected = embedding.table.weight[[5, 6]] * 4.0 + embedding.positions(0, 2)
+    torch.testing.assert_close(embedding(tokens)[0], expected)
+
+
+def test_tied_embeddings_are_one_matrix():
+    tied = build_model(settings_of("transformer pre-norm", "model.tied=all"), 20, 20)
+    assert tied.encoder.embedding.table.weight is tied.decoder.embedding.table.weight is tied.decoder.output.weight
+    half = build_model(settings_of("transformer pre-norm", "model.tied=decoder"), 30, 20)
+    assert half.encoder.embedding.table.weight is not half.decoder.embedding.table.weight
+    assert half.decoder.embedding.table.weight is half.decoder.output.weight
+    untied = build_model(settings_of("transformer untied"), 20, 20)
+    assert untied.decoder.embedding.table.weight is not untied.decoder.output.weight
+
+
+def test_initial_matrices_are_xavier_uniform_part_by_part():
+    model = build_model(settings_of("transformer pre-norm", "model.width=256", "model.feed_forward=512"), 20, 20)
+    projection = model.encoder.layers[0].attention.query_key_value
+    for part in projection.weight.chunk(3):
+        bound = (6 / (256 + 256)) ** 0.5
+        assert part.abs().max().item() <= bound
+        assert part.std().item() == pytest.approx(bound / 3**0.5, rel=0.05)
+    assert not projection.bias.any()
+
+
+@pytest.mark.parametrize("size", TRANSFORMER_SIZES)
+def test_named_sizes_have_the_parameters_they_promise(size):
+    config = Config.load(None, [f"model.size={size}"])
+    config = config.model_copy(update={"model": with_shape(config.model, joint=True)})
+    with torch.device("meta"):
+        model = build_model(config, 1000, 1000)
+    width, inner, _, layers = TRANSFORMER_SIZES[size]
+    attention, feed_forward, norm = 4 * width * (width + 1), 2 * width * inner + inner + width, 2 * width
+    encoder = layers * (attention + feed_forward + 2 * norm) + norm
+    decoder = layers * (2 * attention + feed_forward + 3 * norm) + norm
+    assert count_parameters(model) == encoder + decoder + 1000 * width
+
+
+def test_heads_must_divide_the_width():
+    with pytest.raises(SaccadeError, match=r"model.width=16.*model.heads=3"):
+        build_model(settings_of("transformer pre-norm", "model.heads=3"), 20, 20)
+
+
+def test_tying_all_embeddings_needs_a_joint_vocabulary():
+    with pytest.raises(SaccadeError, match="tokenizer.joint=true"):
+        with_shape(Config.load(None, ["model.tied=all"]).model, joint=False)
