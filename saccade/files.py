@@ -22,7 +22,7 @@ def written_atomically(path: str | Path) -> Iterator[Path]:
     try:
         part = scratch / path.name
         yield part
-        _flush(part)
+        _flush_tree(part)
         os.replace(part, path)
         _flush(path.parent)
     finally:
@@ -41,11 +41,16 @@ def sweep_partials(folder: str | Path) -> None:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _flush(path: Path) -> None:
-    """Make the bytes of a file, or of a folder and its files, reach the disk."""
+def _flush_tree(path: Path) -> None:
+    """Make the bytes of a file, or of a folder and all that is in it, reach the disk."""
     if path.is_dir():
         for child in path.iterdir():
-            _flush(child)
+            _flush_tree(child)
+    _flush(path)
+
+
+def _flush(path: Path) -> None:
+    """Make a file's bytes, or a folder's list of names, reach the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

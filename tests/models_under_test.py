@@ -42,8 +42,10 @@ def settings_of(name: str, *more: str) -> Config:
 
 
 def make(name: str, vocabulary: int = 20, seed: int = 0, lively: float = 2.0) -> EncoderDecoder:
-    """A float64 model in evaluation mode. A fresh one is nearly blind: louder weights make its answers depend on what it
-    reads, so that a broken law shows."""
+    """A float64 model in evaluation mode.
+
+    A fresh one is nearly blind: louder weights make its answers depend on what it reads, so that a broken law shows.
+    """
     torch.manual_seed(seed)
     model = build_model(settings_of(name), vocabulary, vocabulary).double().eval()
     with torch.no_grad():

@@ -130,11 +130,10 @@ def learn(name: str, task: str, steps: int = 400) -> float:
     from saccade.models.build import build_model
     from saccade.training.optim import set_learning_rate
 
-    bigger = (
-        ["model.embedding=32", "model.width=64"]
-        if name.startswith("rnn")
-        else ["model.width=32", "model.feed_forward=64", "model.dropout=0.0"]
-    )
+    if name.startswith("rnn"):
+        bigger, peak = ["model.embedding=32", "model.width=64"], 1e-2
+    else:
+        bigger, peak = ["model.width=32", "model.feed_forward=64"], 5e-3
     torch.manual_seed(1)
     model = build_model(settings_of(name, *bigger, "model.dropout=0.0"), 10, 10)
     optimizer = make_optimizer(model, TrainingConfig())
@@ -146,7 +145,7 @@ def learn(name: str, task: str, steps: int = 400) -> float:
         return collate([(s, s[::-1] if task == "reverse" else s) for s in source], range(rows))
 
     for step in range(1, steps + 1):
-        set_learning_rate(optimizer, learning_rate(step, schedule="cosine", peak=1e-2, warmup=20, total=steps))
+        set_learning_rate(optimizer, learning_rate(step, schedule="cosine", peak=peak, warmup=30, total=steps))
         loss = objective(batch(64, 1 + step % 5))
         (loss.total / loss.tokens).backward()
         clip_gradients(model.parameters(), 1.0)

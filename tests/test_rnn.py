@@ -125,7 +125,7 @@ def test_recurrent_matrices_start_orthogonal_and_forget_gates_open():
 
 
 def test_wirings_that_no_paper_has_are_refused_with_the_remedy():
-    with pytest.raises(SaccadeError, match="model.bidirectional=true"):
+    with pytest.raises(SaccadeError, match=r"model\.bidirectional=true"):
         build_model(settings_of("rnn additive attention", "model.bidirectional=false"), 20, 20)
-    with pytest.raises(SaccadeError, match="model.bidirectional=false"):
+    with pytest.raises(SaccadeError, match=r"model\.bidirectional=false"):
         build_model(settings_of("rnn vector as initial state", "model.bidirectional=true"), 20, 20)

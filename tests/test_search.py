@@ -48,7 +48,7 @@ class Table(torch.nn.Module):
         return TableState([()] * memory.states.size(0), memory.states[:, 0, 0].long())
 
     def forward(self, tokens, state, need_weights=False):
-        prefixes = [p + (t,) if t != 1 else p for p, t in zip(state.prefixes, tokens[:, 0].tolist(), strict=True)]
+        prefixes = [(*p, t) if t != 1 else p for p, t in zip(state.prefixes, tokens[:, 0].tolist(), strict=True)]
         keys = list(zip(state.sentences.tolist(), prefixes, strict=True))
         hidden = torch.stack([self.log_probs(*key) for key in keys]).unsqueeze(1)
         weights = torch.stack([self.attention(*key) for key in keys])[:, None, None]

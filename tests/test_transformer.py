@@ -123,5 +123,5 @@ def test_heads_must_divide_the_width():
 
 
 def test_tying_all_embeddings_needs_a_joint_vocabulary():
-    with pytest.raises(SaccadeError, match="tokenizer.joint=true"):
+    with pytest.raises(SaccadeError, match=r"tokenizer\.joint=true"):
         with_shape(Config.load(None, ["model.tied=all"]).model, joint=False)

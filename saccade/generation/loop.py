@@ -35,7 +35,9 @@ def generate(
     while tokens.numel():
         output = model.decode(tokens.unsqueeze(1), state, need_weights=search.needs_attention)
         if search.needs_attention and not output.attentions:
-            raise SaccadeError("search.coverage_penalty needs a model with attention, which this one has not; set it to 0")
+            raise SaccadeError(
+                "search.coverage_penalty needs a model with attention, which this one has not; set it to 0"
+            )
         logits = model.logits(output.hidden[:, -1])
         log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
         prefixes = run.prefixes()

@@ -1,0 +1,109 @@
+"""What tests of whole runs share: settings for seconds, a trained folder, the command line, children that can be killed."""
+
+import io
+import multiprocessing
+import sys
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import saccade
+from saccade.__main__ import main
+
+TINY = (
+    "data.builtin_pairs=400",
+    "data.valid_pairs=20",
+    "model.width=32",
+    "model.feed_forward=64",
+    "model.heads=2",
+    "model.encoder_layers=1",
+    "model.decoder_layers=1",
+    "training.threads=1",
+    "training.device=cpu",
+    "training.tensorboard=false",
+    "training.validate_bleu_pairs=0",
+)
+
+
+class Done(NamedTuple):
+    """How a command ended."""
+
+    status: int
+    out: str
+    err: str
+
+
+Command = Callable[..., Done]
+Start = Callable[..., BaseProcess]
+
+
+@pytest.fixture(scope="session")
+def tiny() -> list[str]:
+    """Settings of a run that is over in a second."""
+    return list(TINY)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model that has learned to write something, if not the right thing. Copy it before changing it."""
+    folder = tmp_path_factory.mktemp("trained") / "en-de"
+    saccade.train(
+        *TINY,
+        "model.dropout=0",
+        "training.batch_tokens=512",
+        "training.learning_rate=0.01",
+        "training.max_steps=120",
+        "training.validate_every=20",
+        "training.validate_bleu_pairs=4",
+        out=folder,
+        quiet=True,
+    )
+    return folder
+
+
+@pytest.fixture(scope="session")
+def command() -> Command:
+    """The command line as `main` runs it, in this process: starting another takes seconds, most of them torch's."""
+
+    def run(*arguments: object, stdin: bytes = b"") -> Done:
+        before = sys.argv, sys.stdin, sys.stdout, sys.stderr
+        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8", newline="\n") for _ in range(2))
+        sys.argv = ["saccade", *map(str, arguments)]
+        sys.stdin, sys.stdout, sys.stderr = io.TextIOWrapper(io.BytesIO(stdin), encoding="utf-8"), out, err
+        status: Any = 0
+        try:
+            main()
+        except SystemExit as end:  # any other error is the traceback a user would see, and fails the test
+            status = end.code or 0
+        finally:
+            sys.argv, sys.stdin, sys.stdout, sys.stderr = before
+        texts = []
+        for stream in (out, err):
+            stream.flush()
+            texts.append(stream.buffer.getvalue().decode())  # type: ignore[attr-defined]
+        return Done(status, *texts)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def start() -> Start:
+    """Starts `function(*arguments, **keywords)` in a process of its own, at once.
+
+    It is forked from a server that has imported what training imports and has no threads, so that it can be killed
+    twenty times in the time that `python -m saccade` takes to come up five times.
+    """
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(
+        ["saccade.api", "saccade.data.builtin", "torch._dynamo", "num2words", "babel.dates", "pytest"]
+    )
+
+    def run(function: Callable[..., object], *arguments: object, **keywords: object) -> BaseProcess:
+        process = context.Process(target=function, args=arguments, kwargs=keywords, daemon=True)
+        process.start()
+        return process
+
+    return run

@@ -1,0 +1,419 @@
+"""A run that is stopped, however it is stopped, and started again is the run that was not."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import Start
+from safetensors import safe_open
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+import saccade
+from saccade import SaccadeError, api
+from saccade.config import Config
+from saccade.data.prepare import prepare
+from saccade.display import Display
+from saccade.training import checkpoint
+from saccade.training.run import train
+
+KILLS = 20
+IN_PREPARATION = 4
+LONG = ["training.max_steps=90", "training.checkpoint_every=3", "training.validate_every=9", "training.log_every=1"]
+LONG += ["training.batch_tokens=256", "training.patience=0", "training.keep=3"]
+SHORT = ["training.max_steps=10", "training.validate_every=5", "training.checkpoint_every=2", "training.log_every=1"]
+SHORT += ["training.batch_tokens=256", "training.average=1"]
+RNN = ["model.family=rnn", "model.embedding=12", "model.width=16"]
+
+
+def test_a_run_killed_twenty_times_ends_with_the_very_weights_of_the_undisturbed_run(
+    tmp_path: Path, tiny: list[str], start: Start
+) -> None:
+    whole, killed = tmp_path / "undisturbed", tmp_path / "killed"
+    undisturbed = start(api.train, *tiny, *LONG, out=whole, quiet=True)
+    chance = random.Random(7)
+    hits = 0
+    with reading(killed) as broken:
+        for number in range(KILLS):
+            run = start(api.train, *tiny, *LONG, out=killed, quiet=True)
+            if number < IN_PREPARATION:
+                wait_until(lambda: (killed / "resume" / "data").exists(), run)
+                time.sleep(chance.uniform(0.0, 0.15))
+            else:
+                wait_for_steps(chance.randint(1, 5), killed, run)
+                time.sleep(chance.uniform(0.0, 0.03))
+            hits += run.is_alive()
+            run.kill()
+            run.join()
+            assert run.exitcode in (0, -signal.SIGKILL), "the killed run could not go on"
+        last = start(api.train, *tiny, *LONG, out=killed, quiet=True)
+        last.join()
+    undisturbed.join()
+    assert (undisturbed.exitcode, last.exitcode) == (0, 0)
+    assert hits >= KILLS - 3, f"only {hits} of {KILLS} kills met a run that was alive"
+    assert broken == []
+    assert_same_run(whole, killed)
+    assert list(killed.rglob("*.partial")) == [], "a killed writer's files were not swept up"
+    assert log_steps(killed) == log_steps(whole)
+    assert len(log_steps(killed)) == len(set(log_steps(killed)))
+
+
+def test_a_checkpoint_killed_at_any_file_operation_is_there_whole_or_not_at_all(tmp_path: Path, start: Start) -> None:
+    operations = 0
+    for operations in range(1, 100):
+        folder = tmp_path / str(operations)
+        run = start(checkpoint_three_times, folder, operations)
+        run.join()
+        for place in checkpoint.checkpoints(folder):
+            files = {path.name for path in place.iterdir()}
+            assert files >= {"model.safetensors", "state.json"}, f"{place.name} after {operations - 1} operations"
+        place = checkpoint.latest(folder)
+        model, optimizer = small_model()
+        if place is not None:
+            assert place == checkpoint.checkpoints(folder)[-1]
+            assert checkpoint.load_checkpoint(place, model, optimizer) == {"step": int(place.name[5:])}
+        if run.exitcode == 0:
+            break
+        assert run.exitcode == -signal.SIGKILL
+    assert operations > 20
+
+
+def test_preparing_killed_at_any_file_operation_goes_on_to_the_same_stores(
+    tmp_path: Path, tiny: list[str], start: Start
+) -> None:
+    config = Config.load(None, [*tiny, "data.builtin_pairs=60", "data.valid_pairs=5", "tokenizer.joint=false"])
+    whole = prepare(config, tmp_path / "whole", Display(quiet=True))
+    operations = 0
+    for operations in range(1, 100, 2):
+        folder = tmp_path / str(operations)
+        run = start(prepare_until, config, folder, operations)
+        run.join()
+        if run.exitcode == 0:
+            break
+        assert run.exitcode == -signal.SIGKILL
+        again = prepare(config, folder, Display(quiet=True))
+        assert again.config == whole.config
+        for name in ("tokens.bin", "source.bin", "target.bin"):
+            assert (folder / "train" / name).read_bytes() == (tmp_path / "whole" / "train" / name).read_bytes()
+            assert (folder / "valid" / name).read_bytes() == (tmp_path / "whole" / "valid" / name).read_bytes()
+    assert operations > 20
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        pytest.param([], id="transformer"),
+        pytest.param(["training.accumulate=2", "training.batch_tokens=128"], id="accumulated batches"),
+        pytest.param(["training.subword_dropout=0.1"], id="subword dropout"),
+        pytest.param(["model.norm=post", "training.schedule=cosine", "training.weight_decay=0.1"], id="cosine, decay"),
+        pytest.param([*RNN, "model.attention=additive"], id="rnn with attention"),
+        pytest.param([*RNN, "model.attention=none", "model.context=initial", "model.cell=lstm"], id="lstm"),
+    ],
+)
+def test_a_run_interrupted_in_the_middle_of_an_epoch_goes_on_bit_for_bit(
+    tmp_path: Path, tiny: list[str], settings: list[str]
+) -> None:
+    if "model.family=rnn" in settings:
+        tiny = [setting for setting in tiny if not setting.startswith("model.")]
+    config = Config.load(None, [*tiny, *SHORT, *settings])
+    train(config, tmp_path / "whole", display=Display(quiet=True))
+    stopped = tmp_path / "stopped"
+    with pytest.raises(KeyboardInterrupt):
+        train(config, stopped, display=Interrupting(at=7))
+    place = checkpoint.latest(stopped / "resume")
+    assert place is not None
+    state = json.loads((place / "state.json").read_text())
+    assert (state["step"], state["epoch"]) == (7, 0)
+    assert state["batch"] == 7 * config.training.accumulate
+    train(config, stopped, display=Display(quiet=True))
+    assert_same_run(tmp_path / "whole", stopped)
+
+
+def test_a_run_stopped_by_max_steps_goes_on_when_it_is_raised(tmp_path: Path, tiny: list[str]) -> None:
+    settings = [*tiny, *SHORT, "training.warmup_steps=3"]
+    api.train(*settings, out=tmp_path / "whole", quiet=True)
+    api.train(*settings, "training.max_steps=5", out=tmp_path / "stopped", quiet=True)
+    assert step_of(tmp_path / "stopped") == 5
+    api.train(*settings, out=tmp_path / "stopped", quiet=True)
+    assert_same_run(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_raising_max_steps_is_allowed_where_everything_else_was_chosen(tmp_path: Path, tiny: list[str]) -> None:
+    api.train(*tiny, "training.max_steps=4", out=tmp_path / "run", quiet=True)
+    api.train(*tiny, "training.max_steps=60", "training.max_minutes=0.001", out=tmp_path / "run", quiet=True)
+    assert step_of(tmp_path / "run") > 4
+
+
+def test_an_interruption_does_not_change_which_checkpoints_are_averaged(tmp_path: Path, tiny: list[str]) -> None:
+    # A rate so high that the weights swing about: their mean is better than any of them, and is chosen.
+    swinging = ["training.average=3", "training.keep=3", "training.learning_rate=0.1", "training.warmup_steps=0"]
+    config = Config.load(None, [*tiny, *SHORT, *swinging])
+    train(config, tmp_path / "whole", display=Display(quiet=True))
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "stopped", display=Interrupting(at=7))
+    train(config, tmp_path / "stopped", display=Display(quiet=True))
+    record = json.loads((tmp_path / "whole" / "record.json").read_text())
+    assert record["chosen"].startswith("mean of the last 3")
+    assert_same_run(tmp_path / "whole", tmp_path / "stopped")
+
+
+def test_control_c_saves_at_the_end_of_the_step_and_the_same_command_goes_on(tmp_path: Path, tiny: list[str]) -> None:
+    folder = tmp_path / "run"
+    line = [sys.executable, "-m", "saccade", "train", *tiny, *LONG, "training.max_steps=100000", "--out", str(folder)]
+    run = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
+    try:
+        wait_for_steps(4, folder, run)
+        run.send_signal(signal.SIGINT)
+        _, said = run.communicate(timeout=20)
+    finally:
+        run.kill()
+    assert run.returncode == 130
+    stopped_at = step_of(folder)
+    assert f"stopped at step {stopped_at:,}; the same command goes on from here" in said
+    assert "Traceback" not in said
+    assert log_steps(folder)[-1][0] == stopped_at, "the step that was under way is the one that was saved"
+
+    api.train(
+        *tiny, *LONG, f"training.max_steps={stopped_at + 2}", "training.warmup_steps=4000", out=folder, quiet=True
+    )
+    assert step_of(folder) == stopped_at + 2
+    assert [step for step, kind in log_steps(folder) if kind == "train"] == list(range(1, stopped_at + 3))
+
+
+def test_an_interruption_before_training_begins_leaves_nothing_in_the_way(tmp_path: Path, tiny: list[str]) -> None:
+    class Impatient(Display):
+        def say(self, line: str) -> None:
+            if line.startswith("kept"):
+                raise KeyboardInterrupt
+
+    config = Config.load(None, [*tiny, *SHORT])
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path / "run", display=Impatient())
+    train(config, tmp_path / "run", display=Display(quiet=True))
+    assert step_of(tmp_path / "run") == 10
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ("training.seed=2", r"training\.seed=1, now it is 2"),
+        ("training.label_smoothing=0.2", r"training\.label_smoothing=0\.1, now it is 0\.2"),
+        ("training.batch_tokens=300", r"training\.batch_tokens=256, now it is 300"),
+        ("training.accumulate=2", r"training\.accumulate=1, now it is 2"),
+        ("model.dropout=0.25", r"model\.dropout=0\.3, now it is 0\.25"),
+        ("model.feed_forward=48", r"model\.feed_forward=64, now it is 48"),
+        ("model.norm=post", r"model\.norm='pre', now it is 'post'"),
+        ("data.seed=2", r"data\.seed=1, now it is 2"),
+        ("data.builtin_pairs=300", r"data\.builtin_pairs=400, now it is 300"),
+        ("tokenizer.vocabulary=320", r"tokenizer\.vocabulary=400, now it is 320"),
+        ("data.cleaning.drop_copies=false", r"data\.cleaning.*drop_copies.*True.*False"),
+    ],
+)
+def test_going_on_with_another_setting_is_refused_by_name_and_both_values(
+    stopped: Path, tiny: list[str], changed: str, message: str
+) -> None:
+    with pytest.raises(SaccadeError, match=message) as refused:
+        api.train(*tiny, *SHORT, changed, out=stopped, quiet=True)
+    assert "--restart" in str(refused.value)
+    assert "--out" in str(refused.value)
+    assert step_of(stopped) == 4, "a refusal changes nothing"
+
+
+def test_a_finished_run_is_not_trained_again_by_accident(tmp_path: Path, tiny: list[str]) -> None:
+    api.train(*tiny, *SHORT, "training.max_steps=2", out=tmp_path / "run", quiet=True)
+    before = (tmp_path / "run" / "model.safetensors").read_bytes()
+    with pytest.raises(SaccadeError, match=r"is trained already; choose another --out, give a larger training\.max"):
+        api.train(*tiny, out=tmp_path / "run", quiet=True)
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
+
+
+def test_restart_throws_away_what_was_there(tmp_path: Path, tiny: list[str]) -> None:
+    for seed in (1, 2):
+        settings = [*tiny, *SHORT, "training.max_steps=2", f"training.seed={seed}"]
+        api.train(*settings, out=tmp_path / "again", quiet=True, restart=True)
+    api.train(*settings, out=tmp_path / "afresh", quiet=True)
+    assert_same_run(tmp_path / "afresh", tmp_path / "again")
+
+
+def test_the_log_forgets_steps_that_are_taken_again_and_the_line_that_was_cut(tmp_path: Path, tiny: list[str]) -> None:
+    config = Config.load(None, [*tiny, *SHORT])
+    with pytest.raises(KeyboardInterrupt):
+        train(config, tmp_path, display=Interrupting(at=5))
+    with open(tmp_path / "log.jsonl", "a", encoding="utf-8") as log:
+        log.write('{"step": 6, "loss": 1.0}\n{"step": 7, "lo')
+    train(config, tmp_path, display=Display(quiet=True))
+    steps = log_steps(tmp_path)
+    assert [step for step, kind in steps if kind == "train"] == list(range(1, 11))
+    assert [step for step, kind in steps if kind == "valid"] == [5, 10]
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, tiny: list[str]) -> Path:
+    """A run that was interrupted at step 4."""
+    with pytest.raises(KeyboardInterrupt):
+        train(Config.load(None, [*tiny, *SHORT]), tmp_path / "run", display=Interrupting(at=4))
+    return tmp_path / "run"
+
+
+class Interrupting(Display):
+    """Presses Control-C when a step is done."""
+
+    def __init__(self, at: int) -> None:
+        super().__init__(quiet=True)
+        self.at = at
+
+    @contextmanager
+    def training(self, total: int, done: int) -> Iterator[Callable[[int, str], None]]:
+        def watch(step: int, status: str) -> None:
+            if step == self.at:
+                signal.raise_signal(signal.SIGINT)
+
+        yield watch
+
+
+def step_of(folder: Path) -> int:
+    place = checkpoint.latest(folder / "resume")
+    assert place is not None
+    return int(place.name.removeprefix("step-"))
+
+
+def log_steps(folder: Path) -> list[tuple[int, str]]:
+    """What each line of the log is about; a line that is not JSON fails."""
+    rows = [json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [(row["step"], "valid" if "valid_loss" in row else "train") for row in rows]
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    """The same weights, and a last checkpoint from which the same steps would follow."""
+    assert (one / "model.safetensors").read_bytes() == (other / "model.safetensors").read_bytes()
+    last, others_last = checkpoint.latest(one / "resume"), checkpoint.latest(other / "resume")
+    assert last is not None
+    assert others_last is not None
+    assert last.name == others_last.name
+    for name in ("model.safetensors", "optimizer.safetensors"):
+        assert_equal_tensors(load_file(last / name), load_file(others_last / name))
+    states = [json.loads((place / "state.json").read_text()) for place in (last, others_last)]
+    for state in states:
+        del state["seconds"]
+    assert states[0] == states[1]
+
+
+def assert_equal_tensors(one: dict[str, Tensor], other: dict[str, Tensor]) -> None:
+    assert one.keys() == other.keys()
+    for name in one:
+        assert torch.equal(one[name], other[name]), name
+
+
+def wait_until(true: Callable[[], bool], run: Any) -> None:
+    deadline = time.monotonic() + 30
+    while not true() and ended(run) is None:
+        assert time.monotonic() < deadline, "the run did not get there in 30 seconds"
+        time.sleep(0.002)
+
+
+def wait_for_steps(steps: int, folder: Path, run: Any) -> None:
+    """Until the run has logged so many steps; it cuts off the log when it goes on, so its start is waited for first."""
+    log = folder / "log.jsonl"
+    began = time.time()
+    wait_until(lambda: log.exists() and log.stat().st_mtime >= began and log.read_bytes().count(b"\n") > 0, run)
+    already = log.read_bytes().count(b"\n") if log.exists() else 0
+    wait_until(lambda: log.read_bytes().count(b"\n") >= already + steps, run)
+
+
+def ended(run: Any) -> int | None:
+    return run.exitcode if isinstance(run, BaseProcess) else run.poll()
+
+
+@contextmanager
+def reading(folder: Path) -> Iterator[list[str]]:
+    """Somebody who all the while loads what is in the folder; yields what was found broken."""
+    broken: list[str] = []
+    enough = threading.Event()
+
+    def read() -> None:
+        while not enough.is_set():
+            try:
+                read_once(folder)
+            except Exception as error:
+                broken.append(f"{type(error).__name__}: {error}")
+            time.sleep(0.01)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        yield broken
+    finally:
+        enough.set()
+        reader.join()
+
+
+def read_once(folder: Path) -> None:
+    if (folder / "model.safetensors").exists():
+        saccade.load(folder)
+    for place in checkpoint.checkpoints(folder / "resume"):
+        for name in ("model.safetensors", "state.json", "optimizer.safetensors"):
+            try:
+                read_whole(place / name)
+            except FileNotFoundError:
+                # Old checkpoints go, and the optimizer's state goes first: at once, never a file at a time.
+                assert name == "optimizer.safetensors" or not place.exists(), f"{place.name} is there without {name}"
+
+
+def read_whole(path: Path) -> None:
+    if path.suffix == ".json":
+        assert json.loads(path.read_text(encoding="utf-8"))["step"] > 0
+        return
+    with safe_open(path, framework="pt") as file:
+        for name in file.keys():  # noqa: SIM118
+            file.get_tensor(name)
+
+
+def die_before_operation(number: int) -> None:
+    """Kill this very process, as `kill -9` would, when it is about to change the file system for the `number`th time."""
+    left = number
+
+    def count(event: str, arguments: tuple[Any, ...]) -> None:
+        nonlocal left
+        writes = event == "open" and isinstance(arguments[1], str) and set(arguments[1]) & set("wax+")
+        if writes or event in ("os.mkdir", "os.rename", "os.remove", "os.rmdir"):
+            left -= 1
+            if left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+
+
+def small_model() -> tuple[nn.Module, torch.optim.Optimizer]:
+    model = nn.Linear(3, 2)
+    optimizer = torch.optim.AdamW(model.parameters())
+    return model, optimizer
+
+
+def checkpoint_three_times(folder: Path, operations: int) -> None:
+    """As a run does it, keeping two: the third takes the first one's place."""
+    model, optimizer = small_model()
+    die_before_operation(operations)
+    for step in (1, 2, 3):
+        model(torch.ones(3)).sum().backward()
+        optimizer.step()
+        checkpoint.save_checkpoint(folder, step, model, optimizer, {"step": step})
+        checkpoint.prune(folder, keep=2)
+
+
+def prepare_until(config: Config, folder: Path, operations: int) -> None:
+    die_before_operation(operations)
+    with contextlib.suppress(KeyboardInterrupt):
+        prepare(config, folder, Display(quiet=True))
