@@ -16,11 +16,13 @@ from saccade.translator import Translation
 MODEL = {"size": "tiny", "dropout": 0.1}
 TRAINING = {
     "batch_tokens": 1024,
-    "max_steps": 1800,
-    "learning_rate": 3e-3,
-    "warmup_steps": 200,
-    "validate_every": 200,
-    "schedule": "cosine",
+    "max_steps": 900,
+    "learning_rate": 4e-3,
+    "warmup_steps": 100,
+    "schedule": "linear",
+    "validate_every": 150,
+    "validate_bleu_pairs": 50,
+    "average": 1,
 }
 SHOWN, SCORED = 8, 300
 

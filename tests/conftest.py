@@ -1,4 +1,4 @@
-"""What tests of whole runs share: settings for seconds, a trained folder, the command line, children that can be killed."""
+"""What tests of whole runs share: settings for seconds, a trained folder, the command line, children to kill."""
 
 import io
 import multiprocessing

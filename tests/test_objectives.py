@@ -121,7 +121,7 @@ def test_clipping_limits_the_joint_norm_and_zero_leaves_it():
         assert math.dist([0] * 4, torch.cat([w.grad for w in weights]).tolist()) == pytest.approx(norm, abs=1e-5)
 
 
-def learn(name: str, task: str, steps: int = 400) -> float:
+def learn(name: str, task: str, steps: int = 500) -> float:
     """Train a small model to copy or reverse digits; the share of unseen sequences that it gets right."""
     from models_under_test import settings_of
 

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,15 @@ from saccade import SaccadeError, api
 from saccade.config import Config
 from saccade.data.prepare import prepare
 from saccade.display import Display
+from saccade.folder import read_record
 from saccade.training import checkpoint
 from saccade.training.run import train
 
-KILLS = 20
-IN_PREPARATION = 4
+KILLS, IN_PREPARATION, AT_THE_END = 20, 4, 2
 LONG = ["training.max_steps=90", "training.checkpoint_every=3", "training.validate_every=9", "training.log_every=1"]
-LONG += ["training.batch_tokens=256", "training.patience=0", "training.keep=3"]
+LONG += ["training.batch_tokens=256", "training.patience=0", "training.keep=3", "training.average=3"]
+# A rate so high that the weights swing about: the mean of the last is better than any of them, and is chosen.
+SWINGING = ["training.learning_rate=1", "training.schedule=constant", "training.warmup_steps=0"]
 SHORT = ["training.max_steps=10", "training.validate_every=5", "training.checkpoint_every=2", "training.log_every=1"]
 SHORT += ["training.batch_tokens=256", "training.average=1"]
 RNN = ["model.family=rnn", "model.embedding=12", "model.width=16"]
@@ -43,15 +46,19 @@ def test_a_run_killed_twenty_times_ends_with_the_very_weights_of_the_undisturbed
     tmp_path: Path, tiny: list[str], start: Start
 ) -> None:
     whole, killed = tmp_path / "undisturbed", tmp_path / "killed"
-    undisturbed = start(api.train, *tiny, *LONG, out=whole, quiet=True)
+    settings = [*tiny, *LONG, *SWINGING]
+    undisturbed = start(api.train, *settings, out=whole, quiet=True)
     chance = random.Random(7)
     hits = 0
-    with reading(killed) as broken:
+    with reading(killed) as reader:
         for number in range(KILLS):
-            run = start(api.train, *tiny, *LONG, out=killed, quiet=True)
+            run = start(api.train, *settings, out=killed, quiet=True)
             if number < IN_PREPARATION:
                 wait_until(lambda: (killed / "resume" / "data").exists(), run)
                 time.sleep(chance.uniform(0.0, 0.15))
+            elif number >= KILLS - AT_THE_END:
+                wait_until(lambda: (killed / "resume" / "step-00000090").exists(), run)
+                time.sleep(chance.uniform(0.0, 0.1))
             else:
                 wait_for_steps(chance.randint(1, 5), killed, run)
                 time.sleep(chance.uniform(0.0, 0.03))
@@ -59,13 +66,15 @@ def test_a_run_killed_twenty_times_ends_with_the_very_weights_of_the_undisturbed
             run.kill()
             run.join()
             assert run.exitcode in (0, -signal.SIGKILL), "the killed run could not go on"
-        last = start(api.train, *tiny, *LONG, out=killed, quiet=True)
+        last = start(api.train, *settings, out=killed, quiet=True)
         last.join()
     undisturbed.join()
     assert (undisturbed.exitcode, last.exitcode) == (0, 0)
     assert hits >= KILLS - 3, f"only {hits} of {KILLS} kills met a run that was alive"
-    assert broken == []
+    assert reader.broken == []
+    assert reader.times > KILLS
     assert_same_run(whole, killed)
+    assert read_record(whole)["chosen"] == "mean of the last 3 checkpoints"
     assert list(killed.rglob("*.partial")) == [], "a killed writer's files were not swept up"
     assert log_steps(killed) == log_steps(whole)
     assert len(log_steps(killed)) == len(set(log_steps(killed)))
@@ -153,20 +162,18 @@ def test_a_run_stopped_by_max_steps_goes_on_when_it_is_raised(tmp_path: Path, ti
 
 def test_raising_max_steps_is_allowed_where_everything_else_was_chosen(tmp_path: Path, tiny: list[str]) -> None:
     api.train(*tiny, "training.max_steps=4", out=tmp_path / "run", quiet=True)
-    api.train(*tiny, "training.max_steps=60", "training.max_minutes=0.001", out=tmp_path / "run", quiet=True)
-    assert step_of(tmp_path / "run") > 4
+    api.train(*tiny, "training.max_steps=25", out=tmp_path / "run", quiet=True)
+    assert step_of(tmp_path / "run") == 25
+    assert Config.load(tmp_path / "run" / "config.yaml").training.max_steps == 25, "the folder says what was done"
 
 
 def test_an_interruption_does_not_change_which_checkpoints_are_averaged(tmp_path: Path, tiny: list[str]) -> None:
-    # A rate so high that the weights swing about: their mean is better than any of them, and is chosen.
-    swinging = ["training.average=3", "training.keep=3", "training.learning_rate=0.1", "training.warmup_steps=0"]
-    config = Config.load(None, [*tiny, *SHORT, *swinging])
+    config = Config.load(None, [*tiny, *SHORT, *SWINGING, "training.average=3", "training.keep=3"])
     train(config, tmp_path / "whole", display=Display(quiet=True))
     with pytest.raises(KeyboardInterrupt):
         train(config, tmp_path / "stopped", display=Interrupting(at=7))
     train(config, tmp_path / "stopped", display=Display(quiet=True))
-    record = json.loads((tmp_path / "whole" / "record.json").read_text())
-    assert record["chosen"].startswith("mean of the last 3")
+    assert read_record(tmp_path / "whole")["chosen"] == "mean of the last 3 checkpoints"
     assert_same_run(tmp_path / "whole", tmp_path / "stopped")
 
 
@@ -248,6 +255,15 @@ def test_restart_throws_away_what_was_there(tmp_path: Path, tiny: list[str]) -> 
     assert_same_run(tmp_path / "afresh", tmp_path / "again")
 
 
+def test_minutes_that_are_over_before_the_first_validation_still_leave_a_folder_that_translates(
+    tmp_path: Path, tiny: list[str]
+) -> None:
+    minutes = ["training.max_steps=100000", "training.validate_every=1000", "training.max_minutes=0.0001"]
+    api.train(*tiny, *minutes, out=tmp_path / "run", quiet=True)
+    assert read_record(tmp_path / "run")["ended"] == "0.0001 minutes are over"
+    assert len(saccade.load(tmp_path / "run").translate(["one", "two"])) == 2
+
+
 def test_the_log_forgets_steps_that_are_taken_again_and_the_line_that_was_cut(tmp_path: Path, tiny: list[str]) -> None:
     config = Config.load(None, [*tiny, *SHORT])
     with pytest.raises(KeyboardInterrupt):
@@ -260,12 +276,13 @@ def test_the_log_forgets_steps_that_are_taken_again_and_the_line_that_was_cut(tm
     assert [step for step, kind in steps if kind == "valid"] == [5, 10]
 
 
-@pytest.fixture
-def stopped(tmp_path: Path, tiny: list[str]) -> Path:
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory, tiny: list[str]) -> Path:
     """A run that was interrupted at step 4."""
+    folder = tmp_path_factory.mktemp("stopped") / "run"
     with pytest.raises(KeyboardInterrupt):
-        train(Config.load(None, [*tiny, *SHORT]), tmp_path / "run", display=Interrupting(at=4))
-    return tmp_path / "run"
+        train(Config.load(None, [*tiny, *SHORT]), folder, display=Interrupting(at=4))
+    return folder
 
 
 class Interrupting(Display):
@@ -337,31 +354,41 @@ def ended(run: Any) -> int | None:
     return run.exitcode if isinstance(run, BaseProcess) else run.poll()
 
 
+@dataclass
+class Reader:
+    """How often somebody loaded what was there, and what was broken then."""
+
+    times: int = 0
+    broken: list[str] = field(default_factory=list)
+
+
 @contextmanager
-def reading(folder: Path) -> Iterator[list[str]]:
-    """Somebody who all the while loads what is in the folder; yields what was found broken."""
-    broken: list[str] = []
+def reading(folder: Path) -> Iterator[Reader]:
+    """Somebody who loads what is in the folder, over and over, as long as it lasts."""
+    found = Reader()
     enough = threading.Event()
 
     def read() -> None:
         while not enough.is_set():
             try:
-                read_once(folder)
+                found.times += read_once(folder)
             except Exception as error:
-                broken.append(f"{type(error).__name__}: {error}")
+                found.broken.append(f"{type(error).__name__}: {error}")
             time.sleep(0.01)
 
-    reader = threading.Thread(target=read)
-    reader.start()
+    thread = threading.Thread(target=read)
+    thread.start()
     try:
-        yield broken
+        yield found
     finally:
         enough.set()
-        reader.join()
+        thread.join()
 
 
-def read_once(folder: Path) -> None:
-    if (folder / "model.safetensors").exists():
+def read_once(folder: Path) -> bool:
+    """Load all there is; False if there is no model yet."""
+    there = (folder / "model.safetensors").exists()
+    if there:
         saccade.load(folder)
     for place in checkpoint.checkpoints(folder / "resume"):
         for name in ("model.safetensors", "state.json", "optimizer.safetensors"):
@@ -370,6 +397,7 @@ def read_once(folder: Path) -> None:
             except FileNotFoundError:
                 # Old checkpoints go, and the optimizer's state goes first: at once, never a file at a time.
                 assert name == "optimizer.safetensors" or not place.exists(), f"{place.name} is there without {name}"
+    return there
 
 
 def read_whole(path: Path) -> None:
@@ -382,7 +410,7 @@ def read_whole(path: Path) -> None:
 
 
 def die_before_operation(number: int) -> None:
-    """Kill this very process, as `kill -9` would, when it is about to change the file system for the `number`th time."""
+    """Kill this very process, as `kill -9` would, just before it changes the file system for the `number`th time."""
     left = number
 
     def count(event: str, arguments: tuple[Any, ...]) -> None:

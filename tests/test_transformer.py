@@ -5,48 +5,17 @@ import torch
 from models_under_test import make, settings_of
 from torch import nn
 
+from benchmarks.peers import copy_transformer
 from saccade.attention.masks import causal
 from saccade.config import Config
 from saccade.errors import SaccadeError
 from saccade.models.build import TRANSFORMER_SIZES, build_model, count_parameters, with_shape
 
 
-def attention_into(theirs: nn.MultiheadAttention, weight, bias, output):
-    theirs.in_proj_weight.copy_(weight)
-    theirs.in_proj_bias.copy_(bias)
-    theirs.out_proj.load_state_dict(output.state_dict())
-
-
-@torch.no_grad()
-def twin(model, norm, heads=4):
+def twin(model, norm):
     """`torch.nn.Transformer` with the weights of our model."""
-    width, inner = 16, 32
-    reference = nn.Transformer(
-        width, heads, 2, 2, inner, 0.0, batch_first=True, norm_first=norm == "pre", dtype=torch.float64
-    )
-    for ours, theirs in zip(model.encoder.layers, reference.encoder.layers, strict=True):
-        attention_into(theirs.self_attn, *ours.attention.query_key_value.parameters(), ours.attention.output)
-        theirs.linear1.load_state_dict(ours.feed_forward.inner.state_dict())
-        theirs.linear2.load_state_dict(ours.feed_forward.outer.state_dict())
-        theirs.norm1.load_state_dict(ours.around_attention.norm.state_dict())
-        theirs.norm2.load_state_dict(ours.around_feed_forward.norm.state_dict())
-    for ours, theirs in zip(model.decoder.layers, reference.decoder.layers, strict=True):
-        attention_into(theirs.self_attn, *ours.attention.query_key_value.parameters(), ours.attention.output)
-        cross = ours.cross
-        weight, bias = (
-            torch.cat(pair) for pair in zip(cross.query.parameters(), cross.key_value.parameters(), strict=True)
-        )
-        attention_into(theirs.multihead_attn, weight, bias, cross.output)
-        theirs.linear1.load_state_dict(ours.feed_forward.inner.state_dict())
-        theirs.linear2.load_state_dict(ours.feed_forward.outer.state_dict())
-        theirs.norm1.load_state_dict(ours.around_attention.norm.state_dict())
-        theirs.norm2.load_state_dict(ours.around_cross.norm.state_dict())
-        theirs.norm3.load_state_dict(ours.around_feed_forward.norm.state_dict())
-    if norm == "pre":
-        reference.encoder.norm.load_state_dict(model.encoder.norm.state_dict())
-        reference.decoder.norm.load_state_dict(model.decoder.norm.state_dict())
-    else:
-        reference.encoder.norm = reference.decoder.norm = None
+    reference = nn.Transformer(16, 4, 2, 2, 32, 0.0, batch_first=True, norm_first=norm == "pre", dtype=torch.float64)
+    copy_transformer(model, reference)
     return reference
 
 

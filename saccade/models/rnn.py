@@ -278,7 +278,7 @@ class Bridge(nn.Module):
         self.linear = nn.Linear(inputs, self.layers * self.width)
 
     def forward(self, x: Tensor) -> Tensor:
-        # In the weights' own precision: a state that is carried through a whole sentence must not be rounded at every step.
+        # In the weights' own precision: a state carried through a sentence must not be rounded at every step.
         hidden = torch.tanh(self.linear(x)).to(self.linear.weight.dtype).unflatten(-1, (self.layers, self.width))
         return nn.functional.pad(hidden, (0, self.state_width - self.width))
 

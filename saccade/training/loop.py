@@ -185,7 +185,9 @@ class Trainer:
 
     def _validate(self, log: Log) -> None:
         settings, progress = self.settings, self.progress
+        started = time.perf_counter()
         result = self.validate()
+        progress.seconds += time.perf_counter() - started
         quality = result.bleu if settings.validate_by == "bleu" and result.bleu is not None else -result.loss
         is_best = progress.best is None or quality > progress.best
         if is_best:

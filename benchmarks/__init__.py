@@ -1,0 +1,1 @@
+"""Measurements: each script is one command and prints a table; none of them is a test."""

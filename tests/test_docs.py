@@ -1,0 +1,163 @@
+"""The words of the project are true: every command shown is run, every page builds, every recipe loads."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from saccade.api import settings_from
+from saccade.config import Config
+from saccade.reference import reference_page
+
+ROOT = Path(__file__).parent.parent
+PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").glob("*.md")))]
+RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
+BLOCK = re.compile(r"^```(\w+)(?: title=\"(.+?)\")?\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+# What makes a shown training command short; nothing else of it is changed.
+BRIEF = (
+    "data.builtin_pairs=120 training.max_steps=2 training.validate_every=2 training.validate_bleu_pairs=2 "
+    "training.batch_tokens=256 training.threads=1 search.max_length_factor=1 search.max_length_extra=2"
+)
+TINY = "model.width=16 model.heads=2 model.feed_forward=16 model.encoder_layers=1 model.decoder_layers=1"
+
+
+def blocks(page: str, language: str) -> list[str]:
+    return [body for kind, _, body in BLOCK.findall((ROOT / page).read_text()) if kind == language]
+
+
+def brief(command: str) -> str:
+    """The command as shown, with fewer pairs and steps."""
+    command = re.sub(r"--pairs \d+", "--pairs 120", command)
+    if command.startswith("saccade corpus") and "--pairs" not in command:
+        command += " --pairs 120"
+    if re.search(r"(^|\| )saccade train", command):
+        tiny = "" if "rnn" in command or "--config" in command or "--from" in command else TINY
+        command += f" {BRIEF} {tiny}"
+    return command
+
+
+@pytest.fixture(scope="module")
+def workplace(tmp_path_factory):
+    """A folder with what the pages speak of: a demo, the files of the examples, and a small stand-in for Multi30k."""
+    place = tmp_path_factory.mktemp("docs")
+    run(f"saccade corpus en de --out dates --pairs 120 && saccade train --out runs/demo {BRIEF} {TINY}", place)
+    run("mkdir -p multi30k && cp -r $ROOT/recipes . && cp dates.en your.en && cp dates.de your.de", place)
+    for name in ("train", "val", "test_2016_flickr"):
+        for form in ("", ".lc.norm.tok"):
+            for language in ("en", "de"):
+                run(f"gzip -c dates.{language} > multi30k/{name}{form}.{language}.gz", place)
+    return place
+
+
+def run(command: str, place: Path) -> str:
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "ROOT": str(ROOT),
+        "MULTI30K": str(place / "multi30k"),
+        "OMP_NUM_THREADS": "1",
+        "COLUMNS": "200",
+    }
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", command], cwd=place, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_command_shown_runs(page, workplace):
+    for kind, title, body in BLOCK.findall((ROOT / page).read_text()):
+        if kind == "yaml" and title:
+            (workplace / title).write_text(body)
+        if kind != "bash":
+            continue
+        for command in re.sub(r"\\\n\s*", "", body).splitlines():
+            command = command.partition("  #")[0].strip()
+            if not command:
+                continue
+            if command.startswith("make "):
+                assert f"\n{command.split()[1]}:" in (ROOT / "Makefile").read_text(), f"{command}: no such target"
+                continue
+            if command.startswith(("pip ", "python -m benchmarks", "git ")):
+                continue
+            for out in re.findall(r"--out (runs/\S+)", command):
+                if "--restart" not in command:
+                    shutil.rmtree(workplace / out, ignore_errors=True)
+            run(brief(command), workplace)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_python_block_runs(page, workplace):
+    for body in blocks(page, "python"):
+        short = body.replace('{"max_steps": 200}', '{"max_steps": 2, "threads": 1, "validate_bleu_pairs": 2}')
+        short = short.replace('out="runs/en-de"', 'out="runs/python", restart=True')
+        run(f"python - <<'EOF'\n{short}\nEOF", workplace)
+
+
+def test_every_benchmark_that_is_shown_exists():
+    shown = {name for page in PAGES for name in re.findall(r"python -m (benchmarks\.\w+)", (ROOT / page).read_text())}
+    assert shown
+    for name in shown:
+        assert (ROOT / f"{name.replace('.', '/')}.py").exists()
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_recipe_loads_and_says_how_it_is_run(recipe):
+    text = recipe.read_text()
+    Config.load(recipe)
+    header = "".join(line for line in text.splitlines(keepends=True) if line.startswith("#"))
+    for promised in ("saccade train", "saccade evaluate", "hardware", "time", "BLEU", "nrefs:1"):
+        assert promised in header, f"{recipe.name}: the header does not give {promised}"
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.stem)
+def test_every_recipes_own_commands_run(recipe, workplace):
+    header = [line[1:].strip() for line in recipe.read_text().splitlines() if line.startswith("#")]
+    commands = re.sub(r"\\\n\s*", "", "\n".join(header)).splitlines()
+    for command in commands:
+        if command.startswith("saccade"):
+            smaller = f" {TINY}" if "transformer" in recipe.stem else " model.width=16 model.embedding=16"
+            command = brief(command) + smaller if command.startswith("saccade train") else command
+            run(command, workplace)
+
+
+def test_the_settings_page_is_what_the_settings_say():
+    page = (ROOT / "docs" / "settings.md").read_text()
+    assert page == reference_page(), "docs/settings.md is out of date: saccade settings > docs/settings.md"
+
+
+def test_every_law_on_the_invariants_page_is_held_by_a_test_that_exists():
+    for file, name in re.findall(r"`(test_\w+\.py)::(test_\w+)`", (ROOT / "docs" / "invariants.md").read_text()):
+        assert f"def {name}(" in (ROOT / "tests" / file).read_text(), f"{file} has no {name}"
+
+
+def test_the_documentation_builds_without_warnings(tmp_path):
+    environment = os.environ | {"NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"}
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "settings" / "index.html").exists()
+
+
+def test_the_readme_opens_with_its_two_commands():
+    first = blocks("README.md", "bash")[0]
+    assert "make demo" in first
+    assert "make test" in first
+
+
+def test_a_recipe_is_short():
+    for recipe in RECIPES:
+        settings = yaml.safe_load(recipe.read_text())
+        assert sum(len(section) for section in settings.values()) <= 16
+        assert settings_from([], recipe) == Config.load(recipe)
