@@ -86,7 +86,7 @@ def translate(
     """Translate: one line in, one line out."""
     from saccade.data.corpora import read_lines
     from saccade.display import Display
-    from saccade.files import written_atomically
+    from saccade.files import writing, written_atomically
     from saccade.folder import load
 
     translator = load(folder, device)
@@ -99,7 +99,7 @@ def translate(
     search: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     lines, done = read_lines(input), 0
     place = nullcontext(None) if output == "-" else written_atomically(output)
-    with place as path, Display().task("translating") as progress, _writer(path) as file:
+    with writing(output), place as path, Display().task("translating") as progress, _writer(path) as file:
         while window := list(islice(lines, WINDOW)):
             for translation in translator.stream(window, lambda n, before=done: progress(before + n), **search):  # type: ignore[misc]
                 for best in translation.n_best or [translation]:

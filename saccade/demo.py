@@ -16,11 +16,11 @@ from saccade.translator import Translation
 MODEL = {"size": "tiny", "dropout": 0.1}
 TRAINING = {
     "batch_tokens": 1024,
-    "max_steps": 900,
+    "max_steps": 700,
     "learning_rate": 4e-3,
     "warmup_steps": 100,
     "schedule": "linear",
-    "validate_every": 150,
+    "validate_every": 140,
     "validate_bleu_pairs": 50,
     "average": 1,
 }
@@ -47,7 +47,8 @@ def run_demo(out: Path, minutes: float) -> None:
     for score in score_corpus([t.text for t in translations], [r for _, r in pairs], metrics=("bleu", "chrf")):
         display.say(str(score))
     display.say("\nWhere it looked (a row for each German word it wrote):\n")
-    console.print(_most_crossed(translations[:100]).draw())
+    right = [t for t, (_, reference) in zip(translations, pairs, strict=True) if t.text == reference]
+    console.print(_crossed(right or translations).draw())
     display.say(
         f"""
 Try next:
@@ -57,7 +58,7 @@ Try next:
     )
 
 
-def _most_crossed(translations: list[Translation]) -> Translation:
-    """The shortest translation in which most words change places."""
-    drawable = [(t, t.word_attention) for t in translations if t.word_attention is not None]
-    return max(drawable, key=lambda pair: (min(crosses(pair[1]), 3), -len(pair[0].target_words)))[0]
+def _crossed(translations: list[Translation]) -> Translation:
+    """A translation in which words change places, and the one where the model is surest of it."""
+    drawable = [(t, t.word_attention) for t in translations[:100] if t.word_attention is not None]
+    return max(drawable, key=lambda pair: (crosses(pair[1]) > 0, pair[1].max(axis=1).mean()))[0]

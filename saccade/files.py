@@ -1,11 +1,19 @@
 """Files that are there whole or not at all."""
 
+import errno
+import json
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+from saccade.errors import SaccadeError
+
+# A full disk, a quota, a read-only place, a file where a folder should be: what a user can mend.
+REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
 
 
 @contextmanager
@@ -29,10 +37,39 @@ def written_atomically(path: str | Path) -> Iterator[Path]:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+@contextmanager
+def writing(path: str | Path, remedy: str = "write it somewhere else") -> Iterator[None]:
+    """Name `path` when the system refuses to write there, and say what helps."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in REFUSED:
+            raise
+        raise SaccadeError(
+            f"{path}: cannot be written: {error.strerror}; make room or give access there, or {remedy}"
+        ) from error
+
+
 def write_text(path: str | Path, text: str) -> None:
     """Write `text` as UTF-8, atomically."""
     with written_atomically(path) as part:
         part.write_text(text, encoding="utf-8")
+
+
+def read_json(path: Path, remedy: str) -> dict[str, Any]:
+    """The object in a JSON file; a damaged one is named, with the remedy."""
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError) as error:
+        raise SaccadeError(f"{path}: cannot be read ({error}); {remedy}") from None
+
+
+def remove_folder(folder: Path) -> None:
+    """Take a folder away in one step: under a hidden name first, which a later run sweeps up if this one dies."""
+    hidden = folder.with_name(f".{folder.name}.partial")
+    shutil.rmtree(hidden, ignore_errors=True)
+    folder.rename(hidden)
+    shutil.rmtree(hidden, ignore_errors=True)
 
 
 def sweep_partials(folder: str | Path) -> None:

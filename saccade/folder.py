@@ -9,7 +9,7 @@ import torch
 from saccade.config import Config
 from saccade.data.tokenizers import Tokenizers
 from saccade.errors import SaccadeError
-from saccade.files import write_text
+from saccade.files import read_json, write_text
 from saccade.models.build import build_model, device_for
 from saccade.training.checkpoint import load_weights
 from saccade.translator import Translator
@@ -27,6 +27,8 @@ def load(folder: str | Path, device: str | None = "cpu", weights: str | Path | N
     folder = Path(folder)
     require(folder)
     config = Config.load(folder / CONFIG)
+    if None in config.model.model_dump().values():
+        raise SaccadeError(f"{folder / CONFIG}: does not say all of the model's measures; copy the file again")
     tokenizers = Tokenizers.load(folder)
     model = build_model(config, tokenizers.source.size, tokenizers.target.size)
     load_weights(model, Path(weights) if weights else folder / WEIGHTS)
@@ -36,7 +38,7 @@ def load(folder: str | Path, device: str | None = "cpu", weights: str | Path | N
 def read_record(folder: str | Path) -> dict[str, Any]:
     """What training wrote down about the folder: data, time, scores."""
     path = Path(folder) / RECORD
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+    return read_json(path, "copy the folder again, or remove the file") if path.exists() else {}
 
 
 def write_record(folder: Path, record: dict[str, Any]) -> None:

@@ -76,6 +76,11 @@ def _weights_of(inputs: Sequence[Path], last: int) -> tuple[Path, list[Path]]:
             raise SaccadeError(f"{base}: has no checkpoints in resume/ to average; name files of weights instead")
         return base, files
     files = [path / WEIGHTS if path.is_dir() else path for path in inputs]
+    for path, file in zip(inputs, files, strict=True):
+        if not file.exists():
+            raise SaccadeError(
+                f"{path}: no weights here; name a folder, a checkpoint in resume/, or its model.safetensors"
+            )
     base = next((place for place in files[0].resolve().parents if (place / CONFIG).exists()), files[0].parent)
     require(base)
     return base, files

@@ -88,12 +88,13 @@ class Translation:
 
 
 def alignment_of(attentions: Sequence[Array]) -> Array:
-    """One alignment from many heads: the mean over the heads of the last layer but one.
+    """One alignment from many heads: the mean over the heads of the upper half of the layers.
 
-    The penultimate layer aligns best in deep Transformers (Garg et al. 2019, 3); with one layer it is that one.
+    Lower layers look where they must to know what to write next; which of the upper ones aligns best differs from model
+    to model (Garg et al. 2019, table 2).
     """
-    layer = attentions[max(0, len(attentions) - 2)]
-    return np.asarray(layer.mean(axis=0), dtype=np.float64)
+    upper = attentions[len(attentions) // 2 :]
+    return np.mean([layer.mean(axis=0) for layer in upper], axis=0, dtype=np.float64)
 
 
 class Translator:

@@ -6,6 +6,7 @@ Nothing of it stays: token stores decode to the exact text.
 
 import hashlib
 import json
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from saccade.data.store import Store, StoreWriter
 from saccade.data.tokenizers import Tokenizer, Tokenizers, share_letters, vocabulary_for
 from saccade.display import Display
 from saccade.errors import SaccadeError
-from saccade.files import write_text
+from saccade.files import read_json, write_text
 
 CHUNK = 10_000  # pairs encoded at once
 
@@ -43,7 +44,7 @@ def prepare(config: Config, folder: Path, display: Display, tokenizers: Tokenize
     record = folder / "prepared.json"
     mark = fingerprint(config, tokenizers)
     if record.exists():
-        known = json.loads(record.read_text(encoding="utf-8"))
+        known = read_json(record, "remove it to prepare the data again")
         if known["fingerprint"] == mark:
             resolved = config.with_changes(known["choices"])
             return Prepared(
@@ -58,6 +59,8 @@ def prepare(config: Config, folder: Path, display: Display, tokenizers: Tokenize
             f"{folder.parent.parent}: was prepared from other data or with other data and tokenizer settings; "
             "choose another --out, or start over with --restart"
         )
+    # Without its record, what is here is what a run killed while preparing left.
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".spool.", suffix=".partial", dir=folder) as spool:
         return _prepare(config, folder, Path(spool), display, tokenizers, mark)
@@ -87,7 +90,8 @@ def _prepare(
         choices["tokenizer"] = chosen
         reasons.append(why)
     else:
-        choices["tokenizer"] = {"joint": tokenizers.joint, "vocabulary": tokenizers.target.size}
+        kind, size = tokenizers.target.kind, max(300, tokenizers.target.size)
+        choices["tokenizer"] = {"kind": kind, "joint": tokenizers.joint, "vocabulary": size}
 
     skipped = set(held_out)
     kept = (pair for i, pair in enumerate(everything) if i not in skipped)

@@ -5,8 +5,8 @@ runs/x/resume/step-00001200/    model.safetensors, state.json and, in the newest
 """
 
 import json
+import os
 import re
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from saccade.errors import SaccadeError
-from saccade.files import written_atomically
+from saccade.files import remove_folder, written_atomically
 
 STEP = re.compile(r"step-(\d{8})")
 
@@ -30,7 +30,18 @@ def weights_of(model: nn.Module) -> dict[str, Tensor]:
 def save_weights(weights: Mapping[str, Tensor], path: Path) -> None:
     """Write weights, atomically."""
     with written_atomically(path) as part:
-        save_file(dict(weights), part, metadata={"format": "pt"})
+        _save(dict(weights), part, {"format": "pt"})
+
+
+def _save(tensors: dict[str, Tensor], path: Path, metadata: dict[str, str] | None = None) -> None:
+    try:
+        save_file(tensors, path, metadata=metadata)
+    except SafetensorError as error:
+        # The library hides the number that says why behind a text of its own.
+        number = re.search(r"os error (\d+)", str(error))
+        if number is None:
+            raise
+        raise OSError(int(number[1]), os.strerror(int(number[1]))) from error
 
 
 def load_tensors(path: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
@@ -78,8 +89,8 @@ def save_checkpoint(
         return folder
     with written_atomically(folder) as part:
         part.mkdir()
-        save_file(weights_of(model), part / "model.safetensors")
-        save_file(_optimizer_tensors(model, optimizer) | _generator_states(), part / "optimizer.safetensors")
+        _save(weights_of(model), part / "model.safetensors")
+        _save(_optimizer_tensors(model, optimizer) | _generator_states(), part / "optimizer.safetensors")
         (part / "state.json").write_text(json.dumps(progress, indent=1), encoding="utf-8")
     return folder
 
@@ -125,12 +136,22 @@ def latest(resume: Path) -> Path | None:
 
 
 def prune(resume: Path, keep: int) -> None:
-    """Keep the newest `keep` checkpoints, and the optimizer's state only in the newest of them."""
+    """Keep the newest `keep` checkpoints, and the optimizer's state only in the newest two (one may be damaged).
+
+    What an interruption saved between two checkpoints goes as soon as it is not the newest: it must not be averaged.
+    """
+    for folder in checkpoints(resume)[:-1]:
+        if _is_extra(folder):
+            remove_folder(folder)
     every = checkpoints(resume)
     for folder in every[:-keep]:
-        shutil.rmtree(folder, ignore_errors=True)
-    for folder in every[-keep:-1]:
+        remove_folder(folder)
+    for folder in every[-keep:-2]:
         (folder / "optimizer.safetensors").unlink(missing_ok=True)
+
+
+def _is_extra(folder: Path) -> bool:
+    return bool(json.loads((folder / "state.json").read_text(encoding="utf-8")).get("extra"))
 
 
 def average(files: Sequence[Path]) -> dict[str, Tensor]:

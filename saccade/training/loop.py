@@ -91,6 +91,7 @@ class Trainer:
         if last is None:
             return False
         known = checkpoint.load_checkpoint(last, self.model, self.optimizer)
+        known.pop("extra", None)
         self.progress = Progress(**known)
         return True
 
@@ -109,14 +110,14 @@ class Trainer:
                 reason = self._ended()
                 while reason is None:
                     self._step(stream, log, bar)
-                    if progress.step % _chosen(settings.validate_every) == 0 or progress.step >= max_steps:
+                    if progress.step % _chosen(settings.validate_every) == 0 or self._ended() is not None:
                         self._validate(log)
                         self._checkpoint()
                     elif progress.step % _chosen(settings.checkpoint_every) == 0:
                         self._checkpoint()
                     reason = self._ended()
                     if interrupted() and reason is None:
-                        self._checkpoint()
+                        self._checkpoint(extra=True)
                         reason = "interrupted"
             finally:
                 stream.close()
@@ -203,8 +204,8 @@ class Trainer:
             f"step {progress.step:>6,}  validation loss {result.loss:.4f}{bleu}{'  ← best so far' if is_best else ''}"
         )
 
-    def _checkpoint(self) -> None:
-        progress: Mapping[str, Any] = asdict(self.progress)
+    def _checkpoint(self, extra: bool = False) -> None:
+        progress: Mapping[str, Any] = asdict(self.progress) | {"extra": extra}
         checkpoint.save_checkpoint(self.resume, self.progress.step, self.model, self.optimizer, progress)
         checkpoint.prune(self.resume, self.settings.keep)
 

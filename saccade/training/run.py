@@ -1,6 +1,5 @@
 """A whole run: settings in, a folder that translates out."""
 
-import shutil
 import time
 from collections.abc import Callable
 from importlib.metadata import version
@@ -17,11 +16,12 @@ from saccade.data.tokenizers import Tokenizers
 from saccade.display import Display
 from saccade.errors import SaccadeError
 from saccade.evaluation.metrics import bleu, score_corpus, tokenizer_for
-from saccade.files import sweep_partials
+from saccade.files import remove_folder, sweep_partials, writing
 from saccade.folder import CONFIG, RECORD, WEIGHTS, describe_device, write_record
 from saccade.models.build import build_model, count_parameters, device_for
 from saccade.planning import autocast, choose_model, choose_training, estimate, spell_time
 from saccade.training import checkpoint
+from saccade.training.checks import check_together, resumable
 from saccade.training.loop import Outcome, Trainer, Validation
 from saccade.training.objectives import CrossEntropy
 from saccade.translator import Translator
@@ -40,24 +40,20 @@ def train(
     `start_from`: begin with the weights and the tokenizer of another folder (fine-tuning). `restart`: throw away what
     `out` holds. Raises KeyboardInterrupt, after saving, when the run was interrupted.
     """
-    display = display or Display()
-    folder = Path(out)
-    if restart and folder.exists():
-        shutil.rmtree(folder)
-    if (folder / RECORD).exists() and config.training.max_steps is None:
-        raise SaccadeError(
-            f"{folder}: is trained already; choose another --out, give a larger training.max_steps=… to go on, "
-            "or --restart to throw it away"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    for place in (folder, folder / "resume", folder / "resume" / "data"):
-        sweep_partials(place)
+    with writing(out, "choose another --out; the same command goes on from the last checkpoint"):
+        return _run(config, Path(out), start_from, restart, display or Display())
+
+
+def _run(config: Config, folder: Path, start_from: str | Path | None, restart: bool, display: Display) -> Translator:
+    _open_folder(folder, config, restart)
     started = time.perf_counter()
     device = device_for(config.training.device)
     torch.set_num_threads(config.training.threads or torch.get_num_threads())
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
 
+    config = resumable(config, folder, tuned=start_from is not None)
+    check_together(config)
     given = Tokenizers.load(start_from) if start_from else None
     prepared = prepare(config, folder / "resume" / "data", display, given)
     config, reasons = _resolve(prepared, start_from, device)
@@ -78,11 +74,11 @@ def train(
         encode=_subword_dropout(config, prepared),
     )
     trainer = Trainer(config.training, model, batcher, _validator(config, translator, prepared.valid), folder, display)
-    _check_resumable(config, folder)
-    if trainer.restore():
+    restored = trainer.restore()
+    config.save(folder / CONFIG)
+    if restored:
         display.say(f"resuming: step {trainer.progress.step:,} of {config.training.max_steps:,} ({folder}/resume)")
     else:
-        config.save(folder / CONFIG)
         prepared.tokenizers.save(folder)
         display.say(
             f"model: {count_parameters(model):,} parameters on {describe_device(device)}, {config.training.precision}; "
@@ -98,6 +94,24 @@ def train(
     _finish(config, translator, trainer, prepared, outcome, display)
     display.say(f"{folder}: ready after {spell_time(time.perf_counter() - started)}")
     return translator
+
+
+def _open_folder(folder: Path, config: Config, restart: bool) -> None:
+    """Make the folder ready: new, emptied, or as a stopped run left it."""
+    if restart and folder.exists():
+        if any(folder.iterdir()) and not (folder / "resume").exists() and not (folder / CONFIG).exists():
+            raise SaccadeError(
+                f"{folder}: is not a folder that Saccade made; --restart would throw it away; empty it first"
+            )
+        remove_folder(folder)
+    if (folder / RECORD).exists() and config.training.max_steps is None:
+        raise SaccadeError(
+            f"{folder}: is trained already; choose another --out, give a larger training.max_steps=… to go on, "
+            "or --restart to throw it away"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in (folder, folder / "resume", folder / "resume" / "data"):
+        sweep_partials(place)
 
 
 def _resolve(prepared: Prepared, start_from: str | Path | None, device: torch.device) -> tuple[Config, list[str]]:
@@ -116,32 +130,12 @@ def _resolve(prepared: Prepared, start_from: str | Path | None, device: torch.de
     return config, reasons + more
 
 
-def _check_resumable(config: Config, folder: Path) -> None:
-    """A run that goes on must be the run that was started, but for how long it may take."""
-    if not (folder / CONFIG).exists() or checkpoint.latest(folder / "resume") is None:
-        return
-    before, now = Config.load(folder / CONFIG).model_dump(), config.model_dump()
-    free = {"max_steps", "max_minutes", "patience", "keep", "average", "log_every", "tensorboard", "threads"}
-    free |= {"validate_every", "checkpoint_every", "validate_bleu_pairs"}
-    for section in ("data", "tokenizer", "model", "training"):
-        for key, value in now[section].items():
-            if before[section][key] != value and not (section == "training" and key in free):
-                raise SaccadeError(
-                    f"{folder}: was started with {section}.{key}={before[section][key]!r}, now it is {value!r}; "
-                    "give the old value to go on, choose another --out, or --restart"
-                )
-
-
 def _subword_dropout(config: Config, prepared: Prepared) -> Callable[[int, int], tuple[Any, Any]] | None:
     """How to encode training pairs anew each epoch, if that is asked for: stores decode to their exact text."""
     rate, seed, store = config.training.subword_dropout, config.training.seed, prepared.train
     if not rate:
         return None
     source, target = prepared.tokenizers
-    if config.tokenizer.kind != "bpe":
-        raise SaccadeError(
-            f"training.subword_dropout={rate} needs tokenizer.kind=bpe, not {config.tokenizer.kind}; set it to 0"
-        )
 
     def encode(index: int, epoch: int) -> tuple[list[int], list[int]]:
         sides = zip((source, target), store.pair(index), strict=True)
@@ -191,6 +185,7 @@ def _finish(
 ) -> None:
     """Choose between the best checkpoint and the mean of the last, score the choice, write the card."""
     folder = trainer.folder
+    checkpoint.prune(trainer.resume, config.training.keep)
     chosen = f"best of {len(outcome.progress.validations)} validations (step {outcome.progress.best_step:,})"
     checkpoint.load_weights(translator.model, folder / WEIGHTS)
     last = [place / WEIGHTS for place in checkpoint.checkpoints(folder / "resume")][-config.training.average :]
