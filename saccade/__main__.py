@@ -120,7 +120,8 @@ def evaluate(
         Path | None, typer.Option(help="A second folder or file of translations: is the first one better?")
     ] = None,
     tokenize: Annotated[
-        str | None, typer.Option(help="sacrebleu's tokenizer: 13a, zh, char, none (for tokenised text) …")
+        str | None,
+        typer.Option(help="sacrebleu's tokenizer: 13a, zh, char, none. Default: by language; none for tokenised text."),
     ] = None,
     lowercase: Annotated[bool, typer.Option(help="Ignore case.")] = False,
     samples: Annotated[int, typer.Option(help="Bootstrap samples for --against.")] = 1000,
@@ -134,7 +135,7 @@ def evaluate(
 
     sources = list(read_lines(source))
     references = [list(read_lines(file)) for file in reference]
-    tokenize = tokenize or tokenizer_for(_target_language(folder))
+    tokenize = tokenize or tokenizer_for(_target_language(folder), references[0])
     system = _translations(folder, sources, beam, device)
     scores = score_corpus(system, references, tokenize=tokenize, lowercase=lowercase)
     comparisons = []

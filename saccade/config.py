@@ -97,11 +97,29 @@ class TransformerConfig(Section):
     heads: int | None = Field(None, gt=0, description="Attention heads, H; must divide the width.")
     encoder_layers: int | None = Field(None, gt=0, description="Layers of the encoder.")
     decoder_layers: int | None = Field(None, gt=0, description="Layers of the decoder.")
-    norm: Literal["pre", "post"] = Field(
-        "pre", description="LayerNorm before each sub-layer (steadier) or after it (as first published)."
+    key_heads: int | None = Field(
+        None,
+        gt=0,
+        description="Heads of keys and values, which several query heads share: 1 is multi-query, fewer than `heads` "
+        "grouped-query attention. Chosen: as many as heads.",
     )
-    activation: Literal["relu", "gelu"] = Field("relu", description="Activation of the feed-forward layers.")
-    positions: Literal["sinusoidal", "learned"] = Field("sinusoidal", description="How the model knows word order.")
+    norm: Literal["pre", "post", "deep"] = Field(
+        "pre",
+        description="Normalise before each sub-layer (steadier), after it (as first published), or as DeepNorm does.",
+    )
+    normalisation: Literal["layer", "rms"] = Field("layer", description="LayerNorm or RMSNorm.")
+    residual: bool = Field(True, description="Add each sub-layer's input to its output; off shows what that buys.")
+    activation: Literal["relu", "gelu", "silu", "reglu", "geglu", "swiglu"] = Field(
+        "relu", description="Activation of the feed-forward layers; the last three are gated."
+    )
+    positions: Literal["sinusoidal", "learned", "shaw", "t5", "alibi", "rotary", "none"] = Field(
+        "sinusoidal",
+        description="How the model knows word order: absolute (sinusoidal, learned), relative (shaw, t5, alibi, "
+        "rotary) or not at all.",
+    )
+    merge_positions: Literal["add", "concatenate"] = Field(
+        "add", description="How absolute positions join the embeddings."
+    )
     max_positions: int = Field(1024, gt=0, description="Longest sequence that learned positions can hold.")
     tied: Literal["all", "decoder", "none"] | None = Field(
         None,
@@ -116,26 +134,33 @@ class TransformerConfig(Section):
 
 
 class RNNConfig(Section):
-    """Recurrent encoder–decoders: Cho et al. 2014, Sutskever et al. 2014, Bahdanau et al. 2015."""
+    """Recurrent encoder–decoders (Cho 2014, Sutskever 2014, Bahdanau 2015, Luong 2015)."""
 
     family: Literal["rnn"]
     size: Size | None = Field(
         None, description="A named size, which the settings below override one by one. Chosen from corpus and machine."
     )
-    attention: Literal["none", "additive"] = Field(
-        "additive", description="`additive`: Bahdanau's, over a bidirectional encoder. `none`: one vector for all."
+    wiring: Literal["cho", "sutskever", "bahdanau", "luong"] = Field(
+        "bahdanau",
+        description="What the decoder gets of the source. `cho`: one vector, at every step; `sutskever`: one vector, "
+        "as its initial state; `bahdanau`: attention from the state before each step; `luong`: from that after it.",
     )
-    context: Literal["every-step", "initial"] = Field(
-        "every-step",
-        description="Without attention, where the source vector goes: into every step (Cho) or into the decoder's "
-        "initial state (Sutskever).",
+    score: str = Field(
+        "additive",
+        description="How attention scores a source word: dot, scaled-dot, bilinear, low-rank, additive, concat, "
+        "location, cosine or diagonal.",
+    )
+    window: str = Field("global", description="Over what part of the source it looks: global, local-m or local-p.")
+    window_radius: int = Field(10, gt=0, description="D of a local window: words to either side of its centre.")
+    input_feeding: bool = Field(
+        True, description="With `luong`, tell each step the last attentional vector (Luong et al. 2015, 3.3)."
     )
     cell: Literal["gru", "lstm"] = Field("gru", description="The recurrent unit.")
     embedding: int | None = Field(None, gt=0, description="Width of the word embeddings.")
     width: int | None = Field(None, gt=0, description="Width of the recurrent states (of each direction).")
     layers: int = Field(1, gt=0, description="Stacked recurrent layers, in the encoder and in the decoder.")
     bidirectional: bool | None = Field(
-        None, description="Read the source in both directions. Chosen: with attention yes, without no."
+        None, description="Read the source in both directions. Chosen: with `bahdanau` yes, otherwise no."
     )
     reverse_source: bool = Field(False, description="Read the source backwards (Sutskever et al. 2014, 3.3).")
     tied: Literal["all", "decoder", "none"] | None = Field(
@@ -146,7 +171,39 @@ class RNNConfig(Section):
     )
 
 
-ModelConfig = Annotated[TransformerConfig | RNNConfig, Field(discriminator="family")]
+class ConvConfig(Section):
+    """Convolutional models: ConvS2S (Gehring et al. 2017) and ByteNet (Kalchbrenner et al. 2016)."""
+
+    family: Literal["conv"]
+    size: Size | None = Field(
+        None, description="A named size, which the settings below override one by one. Chosen from corpus and machine."
+    )
+    wiring: Literal["convs2s", "bytenet"] = Field(
+        "convs2s",
+        description="`convs2s`: gated convolutions with an attention in every decoder block; `bytenet`: dilated "
+        "convolutions, the decoder stacked on the encoder, no attention.",
+    )
+    embedding: int | None = Field(None, gt=0, description="Width of the word embeddings; ByteNet's width throughout.")
+    width: int | None = Field(None, gt=0, description="Width of ConvS2S's convolutions.")
+    kernel: int = Field(3, gt=0, description="Positions a convolution sees; odd.")
+    encoder_layers: int | None = Field(None, gt=0, description="Convolutions of the encoder.")
+    decoder_layers: int | None = Field(None, gt=0, description="Convolutions of the decoder.")
+    dilation_cycle: int = Field(
+        5, gt=0, description="ByteNet's dilations double this many times (1, 2, 4, …) and begin again."
+    )
+    max_positions: int = Field(1024, gt=0, description="Longest sequence that ConvS2S's positions can hold.")
+    tied: Literal["all", "decoder", "none"] | None = Field(
+        None, description="Which embeddings share weights, as for the Transformer. Chosen in the same way."
+    )
+    dropout: Probability | None = Field(
+        None,
+        description="Dropout on embeddings, before convolutions and before the output. Chosen as for the Transformer.",
+    )
+
+
+Model = TransformerConfig | RNNConfig | ConvConfig
+ModelConfig = Annotated[Model, Field(discriminator="family")]
+FAMILIES = ("transformer", "rnn", "conv")
 
 
 class TrainingConfig(Section):
@@ -308,16 +365,16 @@ def _apply_override(settings: dict[str, Any], override: str) -> None:
 
 
 def _explain(problem: Any, where: str) -> str:
-    location = [str(part) for part in problem["loc"] if part not in ("transformer", "rnn")]
+    location = [str(part) for part in problem["loc"] if part not in FAMILIES]
     name = ".".join(location)
     if problem["type"] == "extra_forbidden":
-        families = {part for part in problem["loc"] if part in ("transformer", "rnn")}
+        families = {part for part in problem["loc"] if part in FAMILIES}
         known = _fields_of([*location[:-1]], families)
         near = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
         remedy = f"did you mean {'.'.join([*location[:-1], near[0]])}?" if near else f"known here: {', '.join(known)}"
         return f"{where}: unknown setting {name}; {remedy}"
     if problem["type"] == "union_tag_invalid":
-        return f"{where}: model.family={problem['input'].get('family')!r} is not known; use transformer or rnn"
+        return f"{where}: model.family={problem['input'].get('family')!r} is not known; use {', '.join(FAMILIES)}"
     return f"{where}: {name}={problem['input']!r}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
 
 

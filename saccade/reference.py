@@ -8,6 +8,7 @@ from pydantic_core import PydanticUndefined
 
 from saccade.config import (
     CleaningConfig,
+    ConvConfig,
     DataConfig,
     RNNConfig,
     SearchConfig,
@@ -22,6 +23,7 @@ SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
     ("tokenizer", "tokenizer", TokenizerConfig),
     ("model (family: transformer)", "model", TransformerConfig),
     ("model (family: rnn)", "model", RNNConfig),
+    ("model (family: conv)", "model", ConvConfig),
     ("training", "training", TrainingConfig),
     ("search", "search", SearchConfig),
 )

@@ -13,6 +13,7 @@ TRANSFORMER = [
     "model.encoder_layers=2",
     "model.decoder_layers=2",
 ]
+CONV = ["model.family=conv", "model.embedding=12", "model.encoder_layers=3", "model.decoder_layers=3"]
 RNN = ["model.family=rnn", "model.embedding=12", "model.width=10"]
 
 MODELS: dict[str, list[str]] = {
@@ -20,20 +21,45 @@ MODELS: dict[str, list[str]] = {
     "transformer post-norm": [*TRANSFORMER, "model.norm=post"],
     "transformer learned positions": [*TRANSFORMER, "model.positions=learned", "model.max_positions=40"],
     "transformer untied": [*TRANSFORMER, "model.tied=none", "model.activation=gelu"],
-    "rnn additive attention": [*RNN, "model.attention=additive"],
-    "rnn additive attention, deep lstm": [*RNN, "model.attention=additive", "model.cell=lstm", "model.layers=3"],
-    "rnn vector at every step": [*RNN, "model.attention=none"],
-    "rnn vector at every step, bidirectional": [*RNN, "model.attention=none", "model.bidirectional=true"],
-    "rnn vector as initial state": [
+    "transformer post deepnorm": [*TRANSFORMER, "model.norm=deep", "model.activation=silu"],
+    "transformer rotary, rms, swiglu": [
+        *TRANSFORMER,
+        "model.positions=rotary",
+        "model.normalisation=rms",
+        "model.activation=swiglu",
+    ],
+    "transformer shaw, multi-query": [*TRANSFORMER, "model.positions=shaw", "model.key_heads=1"],
+    "transformer t5, grouped-query, geglu": [
+        *TRANSFORMER,
+        "model.positions=t5",
+        "model.key_heads=2",
+        "model.activation=geglu",
+    ],
+    "transformer alibi": [*TRANSFORMER, "model.positions=alibi", "model.activation=reglu"],
+    "transformer concatenated positions": [*TRANSFORMER, "model.merge_positions=concatenate"],
+    "convs2s": [*CONV, "model.wiring=convs2s", "model.width=10"],
+    "bytenet": [*CONV, "model.wiring=bytenet", "model.dilation_cycle=2"],
+    "rnn bahdanau": [*RNN, "model.wiring=bahdanau"],
+    "rnn bahdanau, deep lstm": [*RNN, "model.wiring=bahdanau", "model.cell=lstm", "model.layers=3"],
+    "rnn luong": [*RNN, "model.wiring=luong", "model.score=bilinear", "model.cell=lstm", "model.layers=2"],
+    "rnn luong, local-p, bidirectional": [
         *RNN,
-        "model.attention=none",
-        "model.context=initial",
+        "model.wiring=luong",
+        "model.window=local-p",
+        "model.window_radius=3",
+        "model.bidirectional=true",
+    ],
+    "rnn luong, no input feeding": [*RNN, "model.wiring=luong", "model.score=dot", "model.input_feeding=false"],
+    "rnn cho": [*RNN, "model.wiring=cho"],
+    "rnn cho, bidirectional": [*RNN, "model.wiring=cho", "model.bidirectional=true"],
+    "rnn sutskever": [
+        *RNN,
+        "model.wiring=sutskever",
         "model.cell=lstm",
         "model.layers=2",
         "model.reverse_source=true",
     ],
 }
-ATTENTIVE = [name for name in MODELS if "vector" not in name]
 
 
 def settings_of(name: str, *more: str) -> Config:
@@ -50,7 +76,7 @@ def make(name: str, vocabulary: int = 20, seed: int = 0, lively: float = 2.0) ->
     model = build_model(settings_of(name), vocabulary, vocabulary).double().eval()
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.mul_(lively).add_(torch.randn_like(parameter) * 0.1)
+            parameter.mul_(lively).add_(torch.randn_like(parameter) * 0.4)
     return model
 
 

@@ -11,7 +11,7 @@ from torch import nn
 from saccade.attention import Additive, Dot, ScaledDot, attend, softmax
 from saccade.attention.dropout import Dropout, dropout
 from saccade.attention.masks import causal, over_keys
-from saccade.attention.multihead import CrossAttention, SelfAttention
+from saccade.attention.multihead import CrossAttention, Heads, SelfAttention
 from saccade.attention.positions import Learned, Sinusoidal, sinusoid
 from saccade.errors import SaccadeError
 
@@ -109,7 +109,7 @@ def copy_into(reference: nn.MultiheadAttention, own, query_key_value):
 
 
 def test_self_attention_equals_torch_with_gradients():
-    own = SelfAttention(12, 3, 0.0).double()
+    own = SelfAttention(Heads(12, 3, 3), 0.0).double()
     reference = nn.MultiheadAttention(12, 3, batch_first=True, dtype=torch.float64)
     copy_into(reference, own, (own.query_key_value.weight, own.query_key_value.bias))
     x, y = random(2, 6, 12).requires_grad_(), random(2, 6, 12).requires_grad_()
@@ -124,7 +124,7 @@ def test_self_attention_equals_torch_with_gradients():
 
 
 def test_cross_attention_equals_torch():
-    own = CrossAttention(12, 4, 0.0).double()
+    own = CrossAttention(Heads(12, 4, 4), 0.0).double()
     reference = nn.MultiheadAttention(12, 4, batch_first=True, dtype=torch.float64)
     weights = torch.cat([own.query.weight, own.key_value.weight])
     copy_into(reference, own, (weights, torch.cat([own.query.bias, own.key_value.bias])))

@@ -41,7 +41,7 @@ def test_saved_settings_are_read_back_as_they_were(tmp_path):
         ("training.max_steps=-1", "training.max_steps=-1: input should be greater than 0"),
         ("training.precision=fp8", "training.precision='fp8': input should be 'fp32' or 'bf16'"),
         ("model.dropout=1.5", "model.dropout=1.5: input should be less than 1"),
-        ("model.family=foo", "model.family='foo' is not known; use transformer or rnn"),
+        ("model.family=foo", "model.family='foo' is not known; use transformer, rnn, conv"),
         ("training.max_steps.deep=1", "training.max_steps"),
         ("training=3", "write section.key=value"),
     ],
@@ -53,8 +53,8 @@ def test_what_is_wrong_is_named_with_its_value_and_the_remedy(override, message)
 
 
 def test_each_family_knows_its_own_settings():
-    with pytest.raises(SaccadeError, match=r"did you mean model\.attention\?"):
-        Config.load(None, ["model.family=rnn", "model.atention=additive"])
+    with pytest.raises(SaccadeError, match=r"did you mean model\.wiring\?"):
+        Config.load(None, ["model.family=rnn", "model.wirring=luong"])
     with pytest.raises(SaccadeError, match=r"unknown setting model\.cell"):
         Config.load(None, ["model.cell=gru"])
 

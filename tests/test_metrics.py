@@ -263,3 +263,12 @@ def test_too_few_samples_are_refused():
 
 def test_one_sentence_is_no_evidence():
     check_error("a paired test of 1 sentence says nothing", lambda: compare_systems(["a b"], ["a c"], ["a d"]))
+
+
+def test_text_that_is_split_already_is_left_as_it_is():
+    split = [f"ein hund rennt {i} ." for i in range(20)]
+    whole = [f"Ein Hund rennt {i}." for i in range(20)]
+    assert tokenizer_for("de", split) == "none"
+    assert tokenizer_for("de", whole) == "13a"
+    assert tokenizer_for("de", split[:5]) == "13a", "a few lines say nothing"
+    assert tokenizer_for("zh", whole) == "zh"

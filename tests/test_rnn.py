@@ -8,7 +8,7 @@ from torch import nn
 from saccade.data.batching import collate
 from saccade.errors import SaccadeError
 from saccade.models.build import build_model
-from saccade.models.rnn import RecurrentLayer, reverse
+from saccade.models.recurrence import RecurrentLayer, reverse
 
 
 def gru(weights, x, s):
@@ -37,7 +37,7 @@ def maxout(layer, x):
 
 @torch.no_grad()
 def test_attention_decoder_is_bahdanaus_appendix():
-    model = make("rnn additive attention")
+    model = make("rnn bahdanau")
     source, target = sentences([5])[0], sentences([4], seed=2)[0]
     batch = collate([(source, target)], [0])
     output = model(batch.source, batch.source_mask, batch.inputs, need_weights=True)
@@ -47,7 +47,7 @@ def test_attention_decoder_is_bahdanaus_appendix():
     backward = encode_gru(model.encoder.rnn, embedded.flip(0), "_reverse")[::-1]
     h = [torch.cat(pair) for pair in zip(forward, backward, strict=True)]
     decoder = model.decoder
-    score = decoder.score
+    score = decoder.look.score
     s = torch.tanh(decoder.bridge.linear.weight @ backward[0] + decoder.bridge.linear.bias)
     for t, token in enumerate(batch.inputs[0]):
         y = decoder.embedding.weight[token]
@@ -63,7 +63,7 @@ def test_attention_decoder_is_bahdanaus_appendix():
 
 @torch.no_grad()
 def test_decoder_without_attention_is_chos_appendix():
-    model = make("rnn vector at every step")
+    model = make("rnn cho")
     batch = collate([(sentences([5])[0], sentences([4], seed=2)[0])], [0])
     output = model(batch.source, batch.source_mask, batch.inputs)
     last = encode_gru(model.encoder.encoder.rnn, model.encoder.encoder.embedding.weight[batch.source[0]])[-1]
@@ -80,7 +80,7 @@ def test_decoder_without_attention_is_chos_appendix():
 @torch.no_grad()
 def test_initial_state_decoder_is_sutskevers():
     """The last states of a deep LSTM over the reversed source are where the decoder's LSTM starts."""
-    model = make("rnn vector as initial state")
+    model = make("rnn sutskever")
     batch = collate([(sentences([5])[0], sentences([4], seed=2)[0])], [0])
     output = model(batch.source, batch.source_mask, batch.inputs)
     encoder, decoder = model.encoder.encoder, model.decoder
@@ -126,6 +126,49 @@ def test_recurrent_matrices_start_orthogonal_and_forget_gates_open():
 
 def test_wirings_that_no_paper_has_are_refused_with_the_remedy():
     with pytest.raises(SaccadeError, match=r"model\.bidirectional=true"):
-        build_model(settings_of("rnn additive attention", "model.bidirectional=false"), 20, 20)
+        build_model(settings_of("rnn bahdanau", "model.bidirectional=false"), 20, 20)
     with pytest.raises(SaccadeError, match=r"model\.bidirectional=false"):
-        build_model(settings_of("rnn vector as initial state", "model.bidirectional=true"), 20, 20)
+        build_model(settings_of("rnn sutskever", "model.bidirectional=true"), 20, 20)
+
+
+def lstm(weights, x, state):
+    """One step of an LSTM for one sentence, gate by gate; state is (hidden; cell)."""
+    W, U, b, d = weights
+    h, c = state.chunk(2)
+    i, f, g, o = (W @ x + b + U @ h + d).chunk(4)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.cat([torch.sigmoid(o) * torch.tanh(c), c])
+
+
+@pytest.mark.parametrize("name", ["rnn luong", "rnn luong, local-p, bidirectional", "rnn luong, no input feeding"])
+@torch.no_grad()
+def test_the_other_attention_decoder_is_luongs_section_3(name):
+    model = make(name)
+    encoder, decoder = model.encoder, model.decoder
+    batch = collate([(sentences([7])[0], sentences([4], seed=2)[0])], [0])
+    output = model(batch.source, batch.source_mask, batch.inputs, need_weights=True)
+    memory = encoder(batch.source, batch.source_mask)
+    states = list(decoder.hand_over(memory)[0])
+    h_bar, fed = memory.states[0], torch.zeros(12, dtype=torch.float64)
+    S = len(h_bar)
+    for t, token in enumerate(batch.inputs[0]):
+        y = decoder.embedding.weight[token]
+        x = torch.cat([y, fed]) if decoder.input_feeding else y
+        for i, layer in enumerate(decoder.stack.layers):
+            states[i] = (gru if layer.unit == "gru" else lstm)(layer.weights, x, states[i])
+            x = states[i][:10]
+        h = x
+        keys = decoder.look.score.prepare(h_bar)
+        e = decoder.look.score(h[None], keys)[0]
+        if "local-p" in name:
+            window = decoder.look.window
+            centre = S * torch.sigmoid(window.v_p.weight[0] @ torch.tanh(window.W_p.weight @ h))
+            places = torch.arange(S)
+            near = (places - centre).abs() <= 3
+            alpha = torch.where(near, e, -float("inf")).softmax(0) * torch.exp(-((places - centre) ** 2) / (2 * 1.5**2))
+            assert 0 < near.sum() < S
+        else:
+            alpha = e.softmax(0)
+        fed = torch.tanh(decoder.readout.weight @ torch.cat([alpha @ h_bar, h]) + decoder.readout.bias)
+        torch.testing.assert_close(output.attentions[0][0, 0, t], alpha)
+        torch.testing.assert_close(output.hidden[0, t], fed)

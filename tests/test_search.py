@@ -170,4 +170,4 @@ def test_a_coverage_penalty_needs_a_model_that_attends():
     from test_invariants import answers
 
     with pytest.raises(SaccadeError, match="coverage_penalty"):
-        answers(make("rnn vector at every step"), sentences([4]), Beam(2, 1.0, 0.5))
+        answers(make("rnn cho"), sentences([4]), Beam(2, 1.0, 0.5))

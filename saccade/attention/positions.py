@@ -33,6 +33,17 @@ class Sinusoidal(nn.Module):
         return sinusoid(positions, self.width).to(self.table.dtype)
 
 
+class Absent(nn.Module):
+    """No positions: attention then treats a sentence as a bag of words."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.width = width
+
+    def forward(self, start: int, length: int) -> Tensor:
+        return torch.zeros(length, self.width)
+
+
 class Learned(nn.Module):
     """One learned vector a position (Gehring et al. 2017, 3.1); there is none beyond `max_positions`."""
 

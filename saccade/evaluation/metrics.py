@@ -162,8 +162,14 @@ def compare_systems(
     return comparisons
 
 
-def tokenizer_for(language: str) -> str:
-    """BLEU's tokenizer for a target language (`zh`, `ja_JP`, `pt-BR`), of those that need no further install."""
+def tokenizer_for(language: str, references: Sequence[str] = ()) -> str:
+    """BLEU's tokenizer for a target language (`zh`, `ja_JP`, `pt-BR`), of those that need no further install.
+
+    `references` that are split into tokens already (full stops stand alone) are left as they are: "none".
+    """
+    stops = [line for line in references if line.rstrip().endswith(".")]
+    if len(stops) >= 10 and sum(line.rstrip().endswith(" .") for line in stops) > 0.9 * len(stops):
+        return "none"
     primary = re.split("[-_]", language.strip().lower())[0]
     return _TOKENIZERS.get(primary, "13a")
 

@@ -1,18 +1,25 @@
 """From settings to layers: the only room that sees both."""
 
+import difflib
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
 import torch
 from torch import nn
 
-from saccade.attention.positions import Learned, Sinusoidal
-from saccade.attention.scores import Additive
-from saccade.config import Config, RNNConfig, Size, TransformerConfig
+from saccade.attention.positions import Absent, Learned, Sinusoidal
+from saccade.attention.relative import RELATIVE, Relative, Unaware
+from saccade.attention.scores import SCORES
+from saccade.attention.windows import WINDOWS
+from saccade.config import Config, ConvConfig, Model, RNNConfig, Size, TransformerConfig
 from saccade.errors import SaccadeError
-from saccade.models import rnn, transformer
+from saccade.models import conv, rnn, transformer
 from saccade.models.protocol import EncoderDecoder
+from saccade.models.recurrence import RecurrentEncoder, RecurrentStack, SentenceVector
 
 T = TypeVar("T")
+Part = TypeVar("Part")
 
 # width, feed-forward, heads, layers of each stack; `base` and `big` are the paper's (Vaswani et al. 2017, table 3)
 TRANSFORMER_SIZES: dict[Size, tuple[int, int, int, int]] = {
@@ -32,7 +39,17 @@ RNN_SIZES: dict[Size, tuple[int, int]] = {
 }
 
 
-def with_shape(model: TransformerConfig | RNNConfig, joint: bool) -> TransformerConfig | RNNConfig:
+# embedding, width, layers of each stack; `big` is the paper's (Gehring et al. 2017, 4.3, at its first width)
+CONV_SIZES: dict[Size, tuple[int, int, int]] = {
+    "tiny": (96, 128, 3),
+    "small": (192, 256, 4),
+    "medium": (256, 384, 6),
+    "base": (384, 512, 9),
+    "big": (768, 512, 15),
+}
+
+
+def with_shape(model: Model, joint: bool) -> Model:
     """The same settings with every measure that the named size or the vocabulary implies written out."""
     size = model.size or "small"
     tied = model.tied or ("all" if joint else "decoder")
@@ -44,25 +61,31 @@ def with_shape(model: TransformerConfig | RNNConfig, joint: bool) -> Transformer
     if isinstance(model, TransformerConfig):
         width, feed_forward, heads, layers = TRANSFORMER_SIZES[size]
         measures = {"width": width, "feed_forward": feed_forward, "heads": heads}
-        measures |= {"encoder_layers": layers, "decoder_layers": layers}
+        measures |= {"encoder_layers": layers, "decoder_layers": layers, "key_heads": model.heads or heads}
+    elif isinstance(model, ConvConfig):
+        embedding, width, layers = CONV_SIZES[size]
+        measures = {"embedding": embedding, "width": width, "encoder_layers": layers, "decoder_layers": layers}
     else:
         embedding, width = RNN_SIZES[size]
         measures = {"embedding": embedding, "width": width}
-        chosen["bidirectional"] = model.attention != "none" if model.bidirectional is None else model.bidirectional
+        chosen["bidirectional"] = model.wiring == "bahdanau" if model.bidirectional is None else model.bidirectional
     for name, value in measures.items():
         given = getattr(model, name)
         chosen[name] = value if given is None else given
     return model.model_copy(update=chosen)
 
 
-def measures(model: TransformerConfig | RNNConfig) -> str:
+def measures(model: Model) -> str:
     """A resolved model's size in words."""
     if isinstance(model, TransformerConfig):
         return f"{model.width} wide, {model.encoder_layers}+{model.decoder_layers} layers, {model.heads} heads"
-    return f"{model.cell} {model.width} wide, embeddings {model.embedding}, attention {model.attention}"
+    if isinstance(model, ConvConfig):
+        return f"{model.wiring}, {model.width} wide, {model.encoder_layers}+{model.decoder_layers} layers"
+    looks = f", {model.score} attention" if model.wiring in ("bahdanau", "luong") else ", no attention"
+    return f"{model.wiring}, {model.cell} {model.width} wide, embeddings {model.embedding}{looks}"
 
 
-def default_learning_rate(model: TransformerConfig | RNNConfig) -> float:
+def default_learning_rate(model: Model) -> float:
     """A peak rate that trains well. Transformer: 7e-4 at the paper's width of 512; narrower ones bear more."""
     if isinstance(model, TransformerConfig):
         return float(f"{0.016 / _known(model.width) ** 0.5:.2g}")
@@ -74,6 +97,8 @@ def build_model(config: Config, source_vocabulary: int, target_vocabulary: int) 
     vocabularies = Vocabularies(source_vocabulary, target_vocabulary)
     if isinstance(config.model, TransformerConfig):
         return _transformer(config.model, vocabularies)
+    if isinstance(config.model, ConvConfig):
+        return _conv(config.model, vocabularies)
     return _rnn(config.model, vocabularies)
 
 
@@ -110,42 +135,65 @@ def _tables(vocabularies: Vocabularies, width: int, tied: str | None, std: float
 
 def _transformer(model: TransformerConfig, vocabularies: Vocabularies) -> EncoderDecoder:
     width, heads, dropout = _known(model.width), _known(model.heads), _known(model.dropout)
+    key_heads, N, M = _known(model.key_heads), _known(model.encoder_layers), _known(model.decoder_layers)
     if width % heads:
         raise SaccadeError(f"model.width={width} cannot be split among model.heads={heads}; choose a width they divide")
+    if heads % key_heads:
+        raise SaccadeError(f"model.key_heads={key_heads} does not divide model.heads={heads}; choose one that does")
+    if model.positions == "rotary" and (width // heads) % 2:
+        raise SaccadeError(f"model.positions=rotary turns pairs, but heads are {width // heads} wide; make that even")
     shape = transformer.Shape(
         width=width,
         feed_forward=_known(model.feed_forward),
         heads=heads,
-        norm=model.norm,
+        key_heads=key_heads,
+        norm="pre" if model.norm == "pre" else "post",
+        normalisation=model.normalisation,
+        residual=model.residual,
         activation=model.activation,
         dropout=dropout,
         attention_dropout=model.attention_dropout,
         activation_dropout=model.activation_dropout,
     )
+    encoder_shape, decoder_shape = shape, shape
+    if model.norm == "deep":  # Wang et al. 2022, table 1, for N encoder and M decoder layers
+        encoder_shape = replace(shape, residual_scale=0.81 * (N**4 * M) ** (1 / 16))
+        decoder_shape = replace(shape, residual_scale=(3 * M) ** (1 / 4))
     tables = _tables(vocabularies, width, model.tied, std=width**-0.5)
-
-    def embedding(table: nn.Embedding) -> transformer.Embedding:
-        learned = model.positions == "learned"
-        return transformer.Embedding(
-            table, Learned(width, model.max_positions) if learned else Sinusoidal(width), dropout
-        )
-
-    encoder = transformer.TransformerEncoder(embedding(tables.source), shape, _known(model.encoder_layers))
-    decoder = transformer.TransformerDecoder(
-        embedding(tables.target), tables.output, shape, _known(model.decoder_layers)
-    )
+    source, target = (_embedding(model, table, dropout) for table in (tables.source, tables.target))
+    encoder = transformer.TransformerEncoder(source, encoder_shape, _relatives(model, N, causal=False))
+    decoder = transformer.TransformerDecoder(target, tables.output, decoder_shape, _relatives(model, M, causal=True))
+    if model.norm == "deep":
+        transformer.shrink(encoder, 0.87 * (N**4 * M) ** (-1 / 16))
+        transformer.shrink(decoder, (12 * M) ** (-1 / 4))
     return EncoderDecoder(encoder, decoder)
+
+
+def _embedding(model: TransformerConfig, table: nn.Embedding, dropout: float) -> transformer.Embedding:
+    width = table.embedding_dim
+    if model.positions == "learned":
+        positions: nn.Module = Learned(width, model.max_positions)
+    else:
+        positions = Sinusoidal(width) if model.positions == "sinusoidal" else Absent(width)
+    return transformer.Embedding(table, positions, dropout, model.merge_positions == "concatenate")
+
+
+def _relatives(model: TransformerConfig, layers: int, causal: bool) -> list[Relative]:
+    """One scheme a layer; a learned T5 table is shared by all layers, as published."""
+    kind = RELATIVE.get(model.positions, Unaware)
+    heads, width = _known(model.heads), _known(model.width)
+    made = [kind(heads, width // heads, causal) for _ in range(1 if model.positions == "t5" else layers)]
+    return made * layers if model.positions == "t5" else made
 
 
 def _rnn(model: RNNConfig, vocabularies: Vocabularies) -> EncoderDecoder:
     embedding, width, dropout = _known(model.embedding), _known(model.width), _known(model.dropout)
-    attends = model.attention != "none"
-    if attends and not model.bidirectional:
-        raise SaccadeError("model.attention=additive starts from the backward reading; set model.bidirectional=true")
-    if not attends and model.context == "initial" and model.bidirectional:
-        raise SaccadeError("model.context=initial hands states over layer by layer; set model.bidirectional=false")
+    if model.wiring == "bahdanau" and not model.bidirectional:
+        raise SaccadeError("model.wiring=bahdanau starts from the backward reading; set model.bidirectional=true")
+    if model.wiring == "sutskever" and model.bidirectional:
+        raise SaccadeError("model.wiring=sutskever hands states over layer by layer; set model.bidirectional=false")
     tables = _tables(vocabularies, embedding, model.tied, std=embedding**-0.5)
-    encoder = rnn.RecurrentEncoder(
+    encoder = RecurrentEncoder(
         tables.source,
         model.cell,
         width,
@@ -155,34 +203,69 @@ def _rnn(model: RNNConfig, vocabularies: Vocabularies) -> EncoderDecoder:
         reverse_source=model.reverse_source,
     )
 
-    def stack(inputs: int) -> rnn.RecurrentStack:
-        return rnn.RecurrentStack(model.cell, inputs, width, model.layers, dropout)
+    def stack(inputs: int) -> RecurrentStack:
+        return RecurrentStack(model.cell, inputs, width, model.layers, dropout)
 
-    if attends:
-        attentive = rnn.BahdanauDecoder(
-            tables.target,
-            tables.output,
-            stack(embedding + encoder.width),
-            rnn.Maxout(width + embedding + encoder.width, embedding),
-            dropout,
-            memory_width=encoder.width,
-            score=Additive(query_width=width, key_width=encoder.width, width=width),
+    def look() -> rnn.Glimpse:
+        score = _named("model.score", model.score, SCORES)
+        window = _named("model.window", model.window, WINDOWS)
+        return rnn.Glimpse(
+            score(query_width=width, key_width=encoder.width, width=width), window(width, model.window_radius)
         )
-        return EncoderDecoder(encoder, attentive)
-    if model.context == "initial":
+
+    ends = (tables.target, tables.output)
+    if model.wiring == "bahdanau":
+        fed = stack(embedding + encoder.width)
+        readout: nn.Module = rnn.Maxout(width + embedding + encoder.width, embedding)
+        decoder: nn.Module = rnn.BahdanauDecoder(*ends, fed, readout, dropout, encoder.width, look())
+    elif model.wiring == "luong":
+        fed = stack(embedding + (embedding if model.input_feeding else 0))
+        hand_over = rnn.HandOver(encoder.state_width, fed.first.state_width)
+        attentional = nn.Linear(encoder.width + width, embedding)
+        decoder = rnn.LuongDecoder(*ends, fed, attentional, dropout, hand_over, look(), model.input_feeding)
+    elif model.wiring == "sutskever":
         readout = nn.Identity() if width == embedding else nn.Linear(width, embedding)
-        plain = rnn.SutskeverDecoder(tables.target, tables.output, stack(embedding), readout, dropout)
-        return EncoderDecoder(rnn.SentenceVector(encoder), plain)
-    fed = rnn.ChoDecoder(
-        tables.target,
-        tables.output,
-        stack(embedding + width),
-        rnn.Maxout(width + embedding + width, embedding),
-        dropout,
-        vector_width=encoder.state_width * model.layers,
-        context_width=width,
+        decoder = rnn.SutskeverDecoder(*ends, stack(embedding), readout, dropout)
+    else:
+        fed = stack(embedding + width)
+        readout = rnn.Maxout(width + embedding + width, embedding)
+        vector = encoder.state_width * model.layers
+        decoder = rnn.ChoDecoder(*ends, fed, readout, dropout, vector, width)
+    attends = model.wiring in ("bahdanau", "luong")
+    return EncoderDecoder(encoder if attends else SentenceVector(encoder), decoder)
+
+
+def _conv(model: ConvConfig, vocabularies: Vocabularies) -> EncoderDecoder:
+    embedding, width, dropout = _known(model.embedding), _known(model.width), _known(model.dropout)
+    layers = (_known(model.encoder_layers), _known(model.decoder_layers))
+    if model.kernel % 2 == 0:
+        raise SaccadeError(f"model.kernel={model.kernel}: a window around a word is odd; use {model.kernel + 1}")
+    if model.wiring == "bytenet":
+        if embedding % 2:
+            raise SaccadeError(f"model.embedding={embedding}: ByteNet halves its width; make it even")
+        tables = _tables(vocabularies, embedding, model.tied, std=embedding**-0.5)
+        dilations = [[2 ** (i % model.dilation_cycle) for i in range(n)] for n in layers]
+        return EncoderDecoder(
+            conv.ByteNetEncoder(tables.source, model.kernel, dilations[0], dropout),
+            conv.ByteNetDecoder(tables.target, tables.output, model.kernel, dilations[1], dropout),
+        )
+    tables = _tables(vocabularies, embedding, model.tied, std=0.1)
+    source, target = (
+        conv.PlacedEmbedding(table, model.max_positions, dropout) for table in (tables.source, tables.target)
     )
-    return EncoderDecoder(rnn.SentenceVector(encoder), fed)
+    return EncoderDecoder(
+        conv.ConvEncoder(source, width, model.kernel, layers[0], dropout, attentions=layers[1]),
+        conv.ConvDecoder(target, tables.output, width, model.kernel, layers[1], dropout),
+    )
+
+
+def _named(setting: str, name: str, parts: Mapping[str, Part]) -> Part:
+    """The part of that name; an unknown one is refused with the nearest."""
+    if name not in parts:
+        near = difflib.get_close_matches(name, parts, n=1)
+        remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(parts)}"
+        raise SaccadeError(f"{setting}={name!r} is not known; {remedy}")
+    return parts[name]
 
 
 def _known(value: T | None) -> T:

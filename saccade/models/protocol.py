@@ -14,9 +14,10 @@ class Memory(NamedTuple):
 
     states: Tensor  # (B, S, E)
     mask: Tensor  # (B, S), True where real
+    final: Tensor | None = None  # (B, layers, ·): where a recurrent encoder ended, for a decoder that starts there
 
     def select(self, indices: Tensor) -> "Memory":
-        return Memory(self.states.index_select(0, indices), self.mask.index_select(0, indices))
+        return Memory(*(None if part is None else part.index_select(0, indices) for part in self))  # type: ignore[arg-type]
 
 
 StateT = TypeVar("StateT", bound="State")

@@ -1,98 +1,29 @@
-"""Recurrent encoder–decoders.
+"""Recurrent decoders.
 
 | paper | what the decoder gets | wiring |
 |---|---|---|
 | Cho et al. 2014 | one vector c, at every step | s_t = f(s_{t-1}, [y_{t-1}; c]),  s_0 = tanh(V c) |
 | Sutskever et al. 2014 | one vector, as its initial state | s_t = f(s_{t-1}, y_{t-1}),  s_0 = the encoder's last |
 | Bahdanau et al. 2015 | a fresh vector c_t at every step, by attention | s_t = f(s_{t-1}, [y_{t-1}; c_t]) |
+| Luong et al. 2015 | … from the state after the step | h_t = f(h_{t-1}, [y_{t-1}; h̃_{t-1}]),  h̃_t = tanh(W [c; h]) |
 
-The recurrent unit is cuDNN's: its GRU applies the reset gate after the recurrent product, Cho's before it; the two
-learn alike and only the former has a fused kernel. Where a decoder's wiring does not make step t wait for an attention
-computed from step t-1, all steps run in one fused call; the loop over time is Bahdanau's first layer alone.
+Where a decoder's wiring does not make step t wait for an attention
+computed from step t-1, all steps run in one fused call; loops over time are Bahdanau's first layer and Luong's input
+feeding alone.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from saccade.attention.core import attend
+from saccade.attention.core import Attention, attend
 from saccade.attention.dropout import Dropout
 from saccade.attention.masks import over_keys
 from saccade.attention.scores import Score
+from saccade.attention.windows import Window
 from saccade.models.protocol import DecoderOutput, Memory
-
-UNITS: dict[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM}
-
-
-def reverse(x: Tensor, mask: Tensor) -> Tensor:
-    """Turn the real positions of each row around and leave the padding at the right: (B, S)."""
-    lengths = mask.sum(1, keepdim=True)
-    places = torch.arange(mask.size(1), device=mask.device).expand_as(mask)
-    return x.gather(1, torch.where(mask, lengths - 1 - places, places))
-
-
-def initialise_recurrent(rnn: nn.RNNBase) -> None:
-    """Orthogonal recurrent matrices (Bahdanau et al. 2015, B.1), Xavier inputs, an LSTM's forget gate open."""
-    gates = 4 if isinstance(rnn, nn.LSTM) else 3
-    for name, parameter in rnn.named_parameters():
-        for gate in parameter.data.chunk(gates):
-            if "weight_hh" in name:
-                nn.init.orthogonal_(gate)
-            elif "weight_ih" in name:
-                nn.init.xavier_uniform_(gate)
-            else:
-                nn.init.zeros_(gate)
-        if isinstance(rnn, nn.LSTM) and "bias_ih" in name:
-            parameter.data.chunk(gates)[1].fill_(1.0)
-
-
-class RecurrentLayer(nn.Module):
-    """One layer whose state is explicit: (B, E) for a GRU, (B, 2E) for an LSTM (hidden; cell)."""
-
-    def __init__(self, unit: str, inputs: int, width: int) -> None:
-        super().__init__()
-        self.unit = unit
-        self.width = width
-        self.state_width = width * (2 if unit == "lstm" else 1)
-        self.rnn = UNITS[unit](inputs, width, batch_first=True)
-        initialise_recurrent(self.rnn)
-
-    @property
-    def weights(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """W and U (inputs and state to gates), and the biases of both."""
-        return tuple(self.rnn.all_weights[0])  # type: ignore[return-value]
-
-    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """All steps of x (B, T, inputs): the hidden states (B, T, E) and the last full state."""
-        parts = [part.unsqueeze(0).contiguous() for part in state.split(self.width, dim=-1)]
-        outputs, final = self.rnn(x, tuple(parts) if self.unit == "lstm" else parts[0])
-        return outputs, (torch.cat(final, dim=-1) if self.unit == "lstm" else final).squeeze(0)
-
-    def project_input(self, x: Tensor, columns: slice) -> Tensor:
-        """The share of the gates that comes from some columns of the input, for as many steps as x has."""
-        return x @ self.weights[0][:, columns].mT
-
-    def step(self, gates_from_input: Tensor, state: Tensor) -> Tensor:
-        """One step, from what the inputs give to the gates (without biases): (B, gates · E), state → state.
-
-        GRU:   r = σ(i_r + h_r), z = σ(i_z + h_z), n = tanh(i_n + r ∘ h_n), s' = (1 - z) ∘ n + z ∘ s
-        LSTM:  c' = σ(f) ∘ c + σ(i) ∘ tanh(g),  h' = σ(o) ∘ tanh(c')
-        """
-        hidden = state[:, : self.width]
-        _, U, input_bias, state_bias = self.weights
-        x = gates_from_input + input_bias
-        h = torch.addmm(state_bias, hidden, U.mT)
-        if self.unit == "gru":
-            both = 2 * self.width
-            r, z = torch.sigmoid(x[:, :both] + h[:, :both]).chunk(2, dim=-1)
-            n = torch.tanh(x[:, both:] + r * h[:, both:])
-            return n + z * (hidden - n)
-        i, f, g, o = (x + h).chunk(4, dim=-1)
-        cell = torch.sigmoid(f) * state[:, self.width :] + torch.sigmoid(i) * torch.tanh(g)
-        return torch.cat([torch.sigmoid(o) * torch.tanh(cell), cell], dim=-1)
+from saccade.models.recurrence import RecurrentStack
 
 
 class Maxout(nn.Module):
@@ -108,85 +39,32 @@ class Maxout(nn.Module):
         return self.linear(x).unflatten(-1, (-1, 2)).amax(-1)
 
 
-class RecurrentStack(nn.Module):
-    """Layers on top of each other, with dropout between them and one explicit state: (B, layers, ·)."""
+class Bridge(nn.Module):
+    """s_0 = tanh(W x) for every layer of a stack; an LSTM's cells start at zero."""
 
-    def __init__(self, unit: str, inputs: int, width: int, layers: int, dropout: float) -> None:
+    def __init__(self, inputs: int, stack: RecurrentStack) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(RecurrentLayer(unit, width if i else inputs, width) for i in range(layers))
-        self.dropout = Dropout(dropout)
+        first = stack.first
+        self.layers, self.width, self.state_width = len(stack.layers), first.width, first.state_width
+        self.linear = nn.Linear(inputs, self.layers * self.width)
 
-    @property
-    def first(self) -> RecurrentLayer:
-        layer = self.layers[0]
-        assert isinstance(layer, RecurrentLayer)
-        return layer
-
-    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        finals = []
-        for i, layer in enumerate(self.layers):
-            x, final = layer(self.dropout(x) if i else x, state[:, i])
-            finals.append(final)
-        return x, torch.stack(finals, dim=1)
+    def forward(self, x: Tensor) -> Tensor:
+        # In the weights' own precision: a state carried through a sentence must not be rounded at every step.
+        hidden = torch.tanh(self.linear(x)).to(self.linear.weight.dtype).unflatten(-1, (self.layers, self.width))
+        return nn.functional.pad(hidden, (0, self.state_width - self.width))
 
 
-class RecurrentEncoder(nn.Module):
-    """Reads the source, in one direction or in both: h_j = [h→_j; h←_j]   (Bahdanau et al. 2015, 3.2)."""
+class HandOver(nn.Module):
+    """Where the encoder ended is where the decoder starts; where their widths differ, through a matrix."""
 
-    def __init__(
-        self,
-        embedding: nn.Embedding,
-        unit: str,
-        width: int,
-        layers: int,
-        dropout: float,
-        *,
-        bidirectional: bool,
-        reverse_source: bool,
-    ) -> None:
+    def __init__(self, encoder_width: int, decoder_width: int) -> None:
         super().__init__()
-        self.embedding = embedding
-        self.dropout = Dropout(dropout)
-        self.reverse_source = reverse_source
-        self.rnn = UNITS[unit](
-            embedding.embedding_dim,
-            width,
-            num_layers=layers,
-            batch_first=True,
-            bidirectional=bidirectional,
-            dropout=dropout if layers > 1 else 0.0,
-        )
-        initialise_recurrent(self.rnn)
-        self.width = width * (2 if bidirectional else 1)  # of a position's state
-        self.state_width = self.width * (2 if unit == "lstm" else 1)  # of a layer's last state
+        self.linear = nn.Identity() if encoder_width == decoder_width else nn.Linear(encoder_width, decoder_width)
 
-    def read(self, source: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """States of the top layer (B, S, ·) and the last states of every layer (B, layers, ·), hidden before cell."""
-        if self.reverse_source:
-            source = reverse(source, mask)
-        embedded = self.dropout(self.embedding(source))
-        packed = pack_padded_sequence(embedded, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
-        outputs, finals = self.rnn(packed)
-        states, _ = pad_packed_sequence(outputs, batch_first=True, total_length=source.size(1))
-        parts = finals if isinstance(finals, tuple) else (finals,)
-        # cuDNN gives (layers · directions, B, E); the directions of a layer belong side by side.
-        by_layer = [part.unflatten(0, (self.rnn.num_layers, -1)).permute(2, 0, 1, 3).flatten(2) for part in parts]
-        return states, torch.cat(by_layer, dim=-1)
-
-    def forward(self, source: Tensor, mask: Tensor) -> Memory:
-        return Memory(self.read(source, mask)[0], mask)
-
-
-class SentenceVector(nn.Module):
-    """An encoder whose memory is one vector: all that a decoder without attention ever sees of the source."""
-
-    def __init__(self, encoder: RecurrentEncoder) -> None:
-        super().__init__()
-        self.encoder = encoder
-
-    def forward(self, source: Tensor, mask: Tensor) -> Memory:
-        _, finals = self.encoder.read(source, mask)
-        return Memory(finals.flatten(1).unsqueeze(1), mask[:, :1])  # (B, 1, layers · ·)
+    def forward(self, memory: Memory) -> Tensor:
+        assert memory.final is not None, "a decoder that starts where its encoder ended needs a recurrent encoder"
+        final = self.linear(memory.final)
+        return final.to(memory.final.dtype)
 
 
 @dataclass(frozen=True)
@@ -196,13 +74,47 @@ class RecurrentState:
     recurrent: Tensor  # (B, layers, ·)
     memory: Memory
     keys: Tensor | None = None  # (B, 1, S, ·): the memory as the score prepared it
+    fed: Tensor | None = None  # (B, ·): the last attentional vector, where it is fed back
+    position: int = 0  # of the next target token
 
     def select(self, indices: Tensor) -> "RecurrentState":
-        keys = None if self.keys is None else self.keys.index_select(0, indices)
-        return RecurrentState(self.recurrent.index_select(0, indices), self.memory.select(indices), keys)
+        return replace(
+            self,
+            recurrent=self.recurrent.index_select(0, indices),
+            memory=self.memory.select(indices),
+            keys=None if self.keys is None else self.keys.index_select(0, indices),
+            fed=None if self.fed is None else self.fed.index_select(0, indices),
+        )
 
-    def after(self, recurrent: Tensor) -> "RecurrentState":
-        return RecurrentState(recurrent, self.memory, self.keys)
+    def after(self, recurrent: Tensor, steps: int, fed: Tensor | None = None) -> "RecurrentState":
+        return replace(self, recurrent=recurrent, fed=fed, position=self.position + steps)
+
+
+class Glimpse(nn.Module):
+    """A look at the memory: a score over a window of it."""
+
+    def __init__(self, score: Score, window: Window) -> None:
+        super().__init__()
+        self.score = score
+        self.window = window
+
+    def forward(self, queries: Tensor, state: RecurrentState, position: int, need_weights: bool) -> Attention:
+        """Queries (B, 1, Q, ·), the first of which stands at target position `position`."""
+        assert state.keys is not None
+        mask, normalize = self.window(queries, position, over_keys(state.memory.mask))
+        return attend(
+            queries,
+            state.keys,
+            state.memory.states.unsqueeze(1),
+            score=self.score.at(position),
+            mask=mask,
+            normalize=normalize,
+            need_weights=need_weights,
+        )
+
+    def prepare(self, memory: Memory) -> Tensor:
+        """What `state.keys` holds, (B, 1, S, ·)."""
+        return self.score.prepare(memory.states).unsqueeze(1)
 
 
 class _RecurrentDecoder(nn.Module):
@@ -233,7 +145,7 @@ class SutskeverDecoder(_RecurrentDecoder):
 
     def forward(self, tokens: Tensor, state: RecurrentState, need_weights: bool = False) -> DecoderOutput:
         outputs, recurrent = self.stack(self.dropout(self.embedding(tokens)), state.recurrent)
-        return DecoderOutput(self.dropout(self.readout(outputs)), state.after(recurrent), None)
+        return DecoderOutput(self.dropout(self.readout(outputs)), state.after(recurrent, tokens.size(1)), None)
 
 
 class ChoDecoder(_RecurrentDecoder):
@@ -265,22 +177,7 @@ class ChoDecoder(_RecurrentDecoder):
         c = state.memory.states.expand(-1, tokens.size(1), -1)
         outputs, recurrent = self.stack(torch.cat([y, c], dim=-1), state.recurrent)
         hidden = self.readout(torch.cat([outputs, y, c], dim=-1))
-        return DecoderOutput(self.dropout(hidden), state.after(recurrent), None)
-
-
-class Bridge(nn.Module):
-    """s_0 = tanh(W x) for every layer of a stack; an LSTM's cells start at zero."""
-
-    def __init__(self, inputs: int, stack: RecurrentStack) -> None:
-        super().__init__()
-        first = stack.first
-        self.layers, self.width, self.state_width = len(stack.layers), first.width, first.state_width
-        self.linear = nn.Linear(inputs, self.layers * self.width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        # In the weights' own precision: a state carried through a sentence must not be rounded at every step.
-        hidden = torch.tanh(self.linear(x)).to(self.linear.weight.dtype).unflatten(-1, (self.layers, self.width))
-        return nn.functional.pad(hidden, (0, self.state_width - self.width))
+        return DecoderOutput(self.dropout(hidden), state.after(recurrent, tokens.size(1)), None)
 
 
 class BahdanauDecoder(_RecurrentDecoder):
@@ -300,30 +197,27 @@ class BahdanauDecoder(_RecurrentDecoder):
         readout: nn.Module,
         dropout: float,
         memory_width: int,
-        score: Score,
+        look: Glimpse,
     ) -> None:
         super().__init__(embedding, output, stack, readout, dropout)
-        self.score = score
+        self.look = look
         self.bridge = Bridge(memory_width // 2, stack)
 
     def init_state(self, memory: Memory, capacity: int | None = None) -> RecurrentState:
         backward_first = memory.states[:, 0].chunk(2, dim=-1)[1]  # h←_1 has read the whole sentence
-        keys = self.score.prepare(memory.states).unsqueeze(1)
-        return RecurrentState(self.bridge(backward_first), memory, keys)
+        return RecurrentState(self.bridge(backward_first), memory._replace(final=None), self.look.prepare(memory))
 
     def forward(self, tokens: Tensor, state: RecurrentState, need_weights: bool = False) -> DecoderOutput:
-        assert state.keys is not None
         y = self.dropout(self.embedding(tokens))
         first = self.stack.first
         E = y.size(-1)
         from_y = first.project_input(y, slice(0, E))  # for all steps at once: they wait for nothing
-        values, mask = state.memory.states.unsqueeze(1), over_keys(state.memory.mask)
         s = state.recurrent[:, 0]
         states, contexts = [s], []
         weights: list[Tensor] = []
         for t in range(tokens.size(1)):
             query = s[:, None, None, : first.width]
-            found = attend(query, state.keys, values, score=self.score, mask=mask, need_weights=need_weights)
+            found = self.look(query, state, state.position + t, need_weights)
             context = found.context[:, 0, 0]
             s = first.step(from_y[:, t] + first.project_input(context, slice(E, None)), s)
             states.append(s)
@@ -340,4 +234,69 @@ class BahdanauDecoder(_RecurrentDecoder):
             finals.append(final)
         hidden = self.readout(torch.cat([before, y, c], dim=-1))
         attentions = (torch.cat(weights, dim=2),) if need_weights else None
-        return DecoderOutput(self.dropout(hidden), state.after(torch.stack(finals, dim=1)), attentions)
+        return DecoderOutput(self.dropout(hidden), state.after(torch.stack(finals, dim=1), tokens.size(1)), attentions)
+
+
+class LuongDecoder(_RecurrentDecoder):
+    """Step first, then look from where the step has led   (Luong et al. 2015, 3 and 3.3).
+
+    h_t = f(h_{t-1}, [y_{t-1}; h̃_{t-1}]),  c_t = attend(h_t, h̄),  h̃_t = tanh(W_c [c_t; h_t])
+
+    h̃_t, the attentional vector, is what the output matrix reads, and with input feeding what the next step is told.
+    Without input feeding no step waits for an attention: all run in one fused call.
+    """
+
+    def __init__(
+        self,
+        embedding: nn.Embedding,
+        output: nn.Linear,
+        stack: RecurrentStack,
+        readout: nn.Linear,
+        dropout: float,
+        hand_over: HandOver,
+        look: Glimpse,
+        input_feeding: bool,
+    ) -> None:
+        super().__init__(embedding, output, stack, readout, dropout)
+        self.hand_over = hand_over
+        self.look = look
+        self.input_feeding = input_feeding
+
+    def init_state(self, memory: Memory, capacity: int | None = None) -> RecurrentState:
+        recurrent = self.hand_over(memory)
+        fed = recurrent.new_zeros(recurrent.size(0), self.output.in_features) if self.input_feeding else None
+        return RecurrentState(recurrent, memory._replace(final=None), self.look.prepare(memory), fed)
+
+    def forward(self, tokens: Tensor, state: RecurrentState, need_weights: bool = False) -> DecoderOutput:
+        y = self.dropout(self.embedding(tokens))
+        if state.fed is None:
+            h, recurrent = self.stack(y, state.recurrent)
+            found = self.look(h.unsqueeze(1), state, state.position, need_weights)
+            hidden = self.attentional(found.context[:, 0], h)
+            weights = found.weights
+            fed = None
+        else:
+            hidden, weights, recurrent, fed = self._feeding(y, state, need_weights)
+        attentions = (weights,) if need_weights and weights is not None else None
+        return DecoderOutput(self.dropout(hidden), state.after(recurrent, tokens.size(1), fed), attentions)
+
+    def attentional(self, context: Tensor, h: Tensor) -> Tensor:
+        """h̃ = tanh(W_c [c; h])."""
+        return torch.tanh(self.readout(torch.cat([context, h], dim=-1)))
+
+    def _feeding(
+        self, y: Tensor, state: RecurrentState, need_weights: bool
+    ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
+        assert state.fed is not None
+        first, E = self.stack.first, y.size(-1)
+        from_y = first.project_input(y, slice(0, E))
+        recurrent, fed = state.recurrent, state.fed
+        hidden, weights = [], []
+        for t in range(y.size(1)):
+            h, recurrent = self.stack.step(from_y[:, t] + first.project_input(fed, slice(E, None)), recurrent)
+            found = self.look(h[:, None, None], state, state.position + t, need_weights)
+            fed = self.attentional(found.context[:, 0, 0], h)
+            hidden.append(fed)
+            if found.weights is not None:
+                weights.append(found.weights)
+        return torch.stack(hidden, dim=1), torch.cat(weights, dim=2) if weights else None, recurrent, fed

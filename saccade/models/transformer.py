@@ -1,17 +1,22 @@
 """The Transformer encoder–decoder (Vaswani et al. 2017)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.attention.dropout import Dropout
 from saccade.attention.masks import causal, over_keys
-from saccade.attention.multihead import CrossAttention, KeyValue, SelfAttention, initialise
+from saccade.attention.multihead import CrossAttention, Heads, KeyValue, SelfAttention, initialise
+from saccade.attention.relative import Relative
 from saccade.models.protocol import DecoderOutput, Memory
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+# GLU variants (Shazeer 2020): the activation of one half gates the other.
+GATED = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
+NORMS: dict[str, Callable[[int], nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 
 
 @dataclass(frozen=True)
@@ -21,24 +26,34 @@ class Shape:
     width: int
     feed_forward: int
     heads: int
+    key_heads: int
     norm: str = "pre"
+    normalisation: str = "layer"
+    residual: bool = True
+    residual_scale: float = 1.0
     activation: str = "relu"
     dropout: float = 0.1
     attention_dropout: float = 0.0
     activation_dropout: float = 0.0
 
+    @property
+    def split(self) -> Heads:
+        return Heads(self.width, self.heads, self.key_heads)
+
 
 class Residual(nn.Module):
     """The wiring around a sub-layer f.
 
-    post (as published):  y = LayerNorm(x + dropout(f(x)))
-    pre:                  y = x + dropout(f(LayerNorm(x)))
+    post (as published):  y = Norm(x + dropout(f(x)))
+    pre:                  y = x + dropout(f(Norm(x)))
+    DeepNorm:             y = Norm(α x + dropout(f(x)))   (Wang et al. 2022, 3)
     """
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.norm = nn.LayerNorm(shape.width)
+        self.norm = NORMS[shape.normalisation](shape.width)
         self.pre = shape.norm == "pre"
+        self.scale = shape.residual_scale if shape.residual else 0.0
         self.dropout = Dropout(shape.dropout)
 
     def enter(self, x: Tensor) -> Tensor:
@@ -47,30 +62,39 @@ class Residual(nn.Module):
 
     def leave(self, x: Tensor, y: Tensor) -> Tensor:
         """What the next sub-layer gets, from this one's input x and output y."""
-        summed = x + self.dropout(y)
-        return summed if self.pre else self.norm(summed)
+        y = self.dropout(y)
+        if self.scale:
+            y = (x if self.scale == 1.0 else x * self.scale) + y
+        return y if self.pre else self.norm(y)
 
 
 class FeedForward(nn.Module):
-    """FFN(x) = act(x W₁ + b₁) W₂ + b₂   (Vaswani et al. 2017, eq. 2)."""
+    """FFN(x) = act(x W₁ + b₁) W₂ + b₂   (Vaswani et al. 2017, eq. 2).
+
+    Gated: (act(x W₁) ∘ x V) W₂   (Shazeer 2020, eq. 6), W₁ and V as one matrix.
+    """
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.inner = nn.Linear(shape.width, shape.feed_forward)
+        self.gated = shape.activation in GATED
+        self.inner = nn.Linear(shape.width, shape.feed_forward * (2 if self.gated else 1))
         self.outer = nn.Linear(shape.feed_forward, shape.width)
-        self.activation = ACTIVATIONS[shape.activation]
+        self.activation = ACTIVATIONS[GATED.get(shape.activation, shape.activation)]
         self.dropout = Dropout(shape.activation_dropout)
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.gated:
+            gate, x = self.inner(x).chunk(2, dim=-1)
+            return self.outer(self.dropout(self.activation(gate) * x))
         return self.outer(self.dropout(self.activation(self.inner(x))))
 
 
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, relative: Relative) -> None:
         super().__init__()
-        self.attention = SelfAttention(shape.width, shape.heads, shape.attention_dropout)
+        self.attention = SelfAttention(shape.split, shape.attention_dropout, relative)
         self.around_attention = Residual(shape)
         self.feed_forward = FeedForward(shape)
         self.around_feed_forward = Residual(shape)
@@ -83,11 +107,11 @@ class EncoderLayer(nn.Module):
 class DecoderLayer(nn.Module):
     """Masked self-attention, cross-attention over the memory, then feed-forward."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: Shape, relative: Relative) -> None:
         super().__init__()
-        self.attention = SelfAttention(shape.width, shape.heads, shape.attention_dropout)
+        self.attention = SelfAttention(shape.split, shape.attention_dropout, relative)
         self.around_attention = Residual(shape)
-        self.cross = CrossAttention(shape.width, shape.heads, shape.attention_dropout)
+        self.cross = CrossAttention(shape.split, shape.attention_dropout)
         self.around_cross = Residual(shape)
         self.feed_forward = FeedForward(shape)
         self.around_feed_forward = Residual(shape)
@@ -110,33 +134,56 @@ class DecoderLayer(nn.Module):
         return y, found.weights
 
 
-class Embedding(nn.Module):
-    """x_i = √E · W[token_i] + P[i], then dropout   (Vaswani et al. 2017, 3.4, 3.5)."""
+@torch.no_grad()
+def shrink(stack: nn.Module, gain: float) -> None:
+    """DeepNorm's initialisation: values, outputs and feed-forward drawn smaller   (Wang et al. 2022, fig. 2)."""
+    for module in stack.modules():
+        if isinstance(module, FeedForward):
+            module.inner.weight.mul_(gain)
+            module.outer.weight.mul_(gain)
+        elif isinstance(module, SelfAttention):
+            module.query_key_value.weight[-module.shape.key_width :].mul_(gain)
+            module.output.weight.mul_(gain)
+        elif isinstance(module, CrossAttention):
+            module.key_value.weight[-module.shape.key_width :].mul_(gain)
+            module.output.weight.mul_(gain)
 
-    def __init__(self, table: nn.Embedding, positions: nn.Module, dropout: float) -> None:
+
+class Embedding(nn.Module):
+    """x_i = √E · W[token_i] + P[i], then dropout   (Vaswani et al. 2017, 3.4, 3.5).
+
+    Concatenated instead: x_i = M [√E · W[token_i]; P[i]], which adding equals for M = [I I].
+    """
+
+    def __init__(self, table: nn.Embedding, positions: nn.Module, dropout: float, concatenated: bool = False) -> None:
         super().__init__()
         self.table = table
         self.positions = positions
         self.dropout = Dropout(dropout)
         self.scale = table.embedding_dim**0.5
+        width = table.embedding_dim
+        self.merge = nn.Linear(2 * width, width, bias=False) if concatenated else None
 
     def forward(self, tokens: Tensor, start: int = 0) -> Tensor:
-        embedded = self.table(tokens) * self.scale + self.positions(start, tokens.size(1))
-        return self.dropout(embedded)
+        embedded = self.table(tokens) * self.scale
+        positions = self.positions(start, tokens.size(1)).to(embedded)
+        if self.merge is None:
+            return self.dropout(embedded + positions)
+        return self.dropout(self.merge(torch.cat([embedded, positions.expand_as(embedded)], dim=-1)))
 
 
 def _final_norm(shape: Shape) -> nn.Module:
     # Pre-norm leaves the residual stream un-normalised; one norm closes each stack.
-    return nn.LayerNorm(shape.width) if shape.norm == "pre" else nn.Identity()
+    return NORMS[shape.normalisation](shape.width) if shape.norm == "pre" else nn.Identity()
 
 
 class TransformerEncoder(nn.Module):
-    """Source ids → memory."""
+    """Source ids → memory. `relatives`: what each layer knows of distances, one a layer."""
 
-    def __init__(self, embedding: Embedding, shape: Shape, layers: int) -> None:
+    def __init__(self, embedding: Embedding, shape: Shape, relatives: Sequence[Relative]) -> None:
         super().__init__()
         self.embedding = embedding
-        self.layers = nn.ModuleList(EncoderLayer(shape) for _ in range(layers))
+        self.layers = nn.ModuleList(EncoderLayer(shape, relative) for relative in relatives)
         self.norm = _final_norm(shape)
         initialise(self.layers)
 
@@ -175,10 +222,10 @@ class TransformerState:
 class TransformerDecoder(nn.Module):
     """Target ids and a memory → what comes next."""
 
-    def __init__(self, embedding: Embedding, output: nn.Linear, shape: Shape, layers: int) -> None:
+    def __init__(self, embedding: Embedding, output: nn.Linear, shape: Shape, relatives: Sequence[Relative]) -> None:
         super().__init__()
         self.embedding = embedding
-        self.layers = nn.ModuleList(DecoderLayer(shape) for _ in range(layers))
+        self.layers = nn.ModuleList(DecoderLayer(shape, relative) for relative in relatives)
         self.norm = _final_norm(shape)
         self.output = output
         initialise(self.layers)

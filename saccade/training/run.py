@@ -151,7 +151,7 @@ def _validator(config: Config, translator: Translator, valid: Store) -> Callable
     batcher = Batcher(valid, batch_tokens=_known(config.training.batch_tokens), seed=0)
     shown = range(min(config.training.validate_bleu_pairs, len(valid)))
     sources, references = texts_of(valid, translator.tokenizers, shown)
-    tokenize = tokenizer_for(config.data.target)
+    tokenize = tokenizer_for(config.data.target, references)
     objective = CrossEntropy(translator.model, 0.0)
 
     @torch.no_grad()
@@ -203,7 +203,9 @@ def _finish(
     sources, references = texts_of(prepared.valid, prepared.tokenizers, range(count))
     with display.task("translating the validation set", count) as progress:
         translated = [t.text for t in translator.stream(sources, progress=progress)]
-    scores = score_corpus(translated, references, metrics=("bleu", "chrf"), tokenize=tokenizer_for(config.data.target))
+    scores = score_corpus(
+        translated, references, metrics=("bleu", "chrf"), tokenize=tokenizer_for(config.data.target, references)
+    )
     for score in scores:
         display.say(f"validation {score}")
     write_record(
