@@ -350,7 +350,7 @@ def test_a_pair_of_files_in_a_pipe_and_a_recipe(
         (["train", "model.widht=3"], "unknown setting model.widht; did you mean model.width?"),
         (["train", "trainin.max_steps=3"], "trainin.max_steps is neither a setting nor a file"),
         (["train", "training.max_steps=many"], "training.max_steps='many': input should be a valid integer"),
-        (["train", "model.family=lstm"], "model.family='lstm' is not known; use transformer or rnn"),
+        (["train", "model.family=lstm"], "model.family='lstm' is not known; use transformer, rnn, conv"),
         (["train", "nowhere.de", "nowhere.en"], "nowhere.de: there is no such file"),
         (["train", "-c", "nowhere.yaml"], "nowhere.yaml: cannot read the configuration"),
         (["train", "--from", "nowhere"], "nowhere"),
