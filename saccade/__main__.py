@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
-from itertools import islice
+from itertools import islice, zip_longest
 from pathlib import Path
 from typing import IO, Annotated, Any
 
@@ -98,7 +98,9 @@ def translate(
     }
     search: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     lines, done = read_lines(input), 0
-    place = nullcontext(None) if output == "-" else written_atomically(output)
+    # A pipe or a device is written to; only a file is put in place whole.
+    special = output == "-" or (Path(output).exists() and not Path(output).is_file())
+    place = nullcontext(None if output == "-" else Path(output)) if special else written_atomically(_resolved(output))
     with writing(output), place as path, Display().task("translating") as progress, _writer(path) as file:
         while window := list(islice(lines, WINDOW)):
             for translation in translator.stream(window, lambda n, before=done: progress(before + n), **search):  # type: ignore[misc]
@@ -160,14 +162,21 @@ def score(
     device: Device = None,
 ) -> None:
     """Print log P(target | source) of each pair, one number a line."""
-    from saccade.data.corpora import open_corpora
+    from saccade.data.corpora import read_lines
     from saccade.folder import load
 
     translator = load(folder, device)
-    pairs = (pair for corpus in open_corpora([source, target]) for pair in corpus)
-    while window := list(islice(pairs, WINDOW)):
-        for value in translator.score([pair.source for pair in window], [pair.target for pair in window]):
+    sources, targets = read_lines(source), read_lines(target)
+    done = 0
+    while window := list(zip_longest(islice(sources, WINDOW), islice(targets, WINDOW))):
+        if None in (pair := window[-1]):
+            shorter, longer = (source, target) if pair[0] is None else (target, source)
+            raise SaccadeError(
+                f"{shorter} ends before {longer}, within {done + len(window):,} lines; give as many of each"
+            )
+        for value in translator.score([s for s, _ in window], [t for _, t in window]):
             typer.echo(f"{value:.6f}")
+        done += len(window)
 
 
 @app.command()
@@ -208,7 +217,7 @@ def corpus(
     out: Annotated[Path, typer.Option(help="Write OUT.SOURCE and OUT.TARGET, e.g. dates.en and dates.de.")] = Path(
         "dates"
     ),
-    pairs: Annotated[int, typer.Option(help="How many pairs.")] = 12_000,
+    pairs: Annotated[int, typer.Option(help="How many pairs.", min=1)] = 12_000,
     split: Annotated[str, typer.Option(help="train, valid or test: no value is in two of them.")] = "train",
     seed: Annotated[int, typer.Option(help="Another seed, other pairs.")] = 1,
 ) -> None:
@@ -264,6 +273,11 @@ def _writer(path: Path | None) -> Any:
     if path is not None:
         return open(path, "w", encoding="utf-8", newline="\n")
     return nullcontext(_utf8(sys.stdout))
+
+
+def _resolved(path: str) -> Path:
+    """The file that a link leads to: it is the one to replace."""
+    return Path(path).resolve() if Path(path).is_symlink() else Path(path)
 
 
 def _utf8(stream: Any) -> IO[str]:

@@ -1,20 +1,18 @@
 """What `import saccade` gives; the command line calls the same functions."""
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from saccade.config import Config, is_override
+from saccade.config import Config, is_override, merge_settings, read_settings
 from saccade.display import Display
 from saccade.errors import SaccadeError
 from saccade.folder import load
+from saccade.languages import languages_of
 from saccade.training.run import train as _train
 from saccade.translator import Translation, Translator
 
 __all__ = ["Translation", "Translator", "load", "settings_from", "train"]
-
-LANGUAGE = re.compile(r"[a-z]{2,3}")
 
 
 def train(
@@ -57,26 +55,20 @@ def settings_from(
             raise SaccadeError(
                 f"{file!r}: {name} is neither a setting nor a file; settings are written section.key=value"
             )
-    read = Config.load(config, overrides)
-    changes: dict[str, dict[str, Any]] = {name: dict(values) for name, values in (sections or {}).items()}
-    unknown = [name for name in changes if name not in Config.model_fields]
+    settings = read_settings(config, overrides)
+    unknown = [name for name in sections or {} if name not in Config.model_fields]
     if unknown:
         raise SaccadeError(f"unknown section {unknown[0]!r}; sections are {', '.join(Config.model_fields)}")
-    data = changes.setdefault("data", {})
+    merge_settings(settings, sections or {})
+    data: dict[str, Any] = {}
     if files:
-        data.setdefault("train", files)
-        named = read.data.model_fields_set | data.keys()
-        for side, language in zip(("source", "target"), _languages(files), strict=False):
-            if side not in named:
-                data[side] = language
+        data["train"] = files
     if valid:
-        data.setdefault("valid", list(valid))
+        data["valid"] = list(valid)
     if not clean:
-        data["cleaning"] = read.data.cleaning.model_dump() | {"enabled": False}
-    return read.with_changes(changes)
-
-
-def _languages(files: Sequence[str]) -> list[str]:
-    """Languages by the endings of the first two files, as in train.de train.en.gz; none where they do not tell."""
-    endings = [Path(file.removesuffix(".gz")).suffix.removeprefix(".") for file in files[:2]]
-    return endings if len(endings) == 2 and all(LANGUAGE.fullmatch(e) for e in endings) else []
+        data["cleaning"] = {"enabled": False}
+    merge_settings(settings, {"data": data} if data else {})
+    if trained := (settings.get("data") or {}).get("train"):
+        source, target = languages_of(trained)
+        settings["data"] = {"source": source, "target": target} | settings["data"]
+    return Config.of(settings, where="settings" if config is None else str(config))

@@ -12,7 +12,7 @@ import difflib
 import types
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -22,6 +22,15 @@ from saccade.files import write_text
 
 Size = Literal["tiny", "small", "medium", "base", "big"]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+T = TypeVar("T")
+
+
+def known(value: T | None) -> T:
+    """A setting that was left open and has been chosen since."""
+    assert value is not None, "the settings were not resolved"
+    return value
 
 
 class Section(BaseModel):
@@ -65,7 +74,8 @@ class DataConfig(Section):
     valid_pairs: int | None = Field(
         None,
         gt=0,
-        description="How many pairs to hold out when no validation files are given. Chosen: 5%, at most 2,000.",
+        description="How many pairs to hold out when no validation files are given. Chosen: 5%, at most 2,000; 500 of "
+        "the built-in corpus.",
     )
     seed: int = Field(1, description="Seed of the built-in corpus and of the held-out choice.")
     cleaning: CleaningConfig = Field(default_factory=CleaningConfig, description="Which pairs are dropped.")
@@ -214,7 +224,9 @@ class TrainingConfig(Section):
     )
     accumulate: int = Field(1, gt=0, description="Batches whose gradients are added up before a step.")
     max_steps: int | None = Field(None, gt=0, description="Stop after this many steps. Chosen from the corpus.")
-    max_minutes: float | None = Field(None, gt=0, description="Stop after this many minutes of training.")
+    max_minutes: float | None = Field(
+        None, gt=0, description="Stop after this many minutes of training and validation. Chosen: no limit."
+    )
     learning_rate: float | None = Field(None, gt=0, description="Highest learning rate. Chosen from the model's width.")
     schedule: Literal["inverse-sqrt", "cosine", "linear", "constant"] = Field(
         "inverse-sqrt", description="How the learning rate falls after the warm-up."
@@ -266,6 +278,11 @@ class SearchConfig(Section):
     coverage_penalty: float = Field(
         0.0, ge=0, description="β of Wu et al. 2016, eq. 14: punishes source words that were never looked at."
     )
+    early_stopping: Literal["safe", "beam"] = Field(
+        "safe",
+        description="`safe`: go on until no hypothesis can overtake, which is proved; `beam`: stop when as many as the "
+        "beam have ended, which is quicker and now and then loses the best.",
+    )
     max_length_factor: float = Field(2.0, gt=0, description="Longest output: this many times the source's pieces …")
     max_length_extra: int = Field(20, ge=0, description="… plus this many.")
     batch_tokens: int = Field(4096, gt=0, description="Most source tokens translated at once, padding counted.")
@@ -283,12 +300,7 @@ class Config(Section):
     @classmethod
     def load(cls, path: str | Path | None = None, overrides: Iterable[str] = ()) -> "Config":
         """Read a YAML file (none: the defaults) and apply `section.key=value` overrides."""
-        settings: dict[str, Any] = {}
-        if path is not None:
-            settings = _read_yaml(Path(path))
-        for override in overrides:
-            _apply_override(settings, override)
-        return cls.of(settings, where=str(path) if path is not None else "settings")
+        return cls.of(read_settings(path, overrides), where=str(path) if path is not None else "settings")
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], where: str = "settings") -> "Config":
@@ -314,6 +326,23 @@ class Config(Section):
 
     def save(self, path: str | Path) -> None:
         write_text(path, self.to_yaml())
+
+
+def read_settings(path: str | Path | None = None, overrides: Iterable[str] = ()) -> dict[str, Any]:
+    """The settings of a file with overrides applied, as they were written: nothing checked, nothing filled in."""
+    settings = {} if path is None else _read_yaml(Path(path))
+    for override in overrides:
+        _apply_override(settings, override)
+    return settings
+
+
+def merge_settings(settings: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Lay `more` over `settings`, section into section."""
+    for name, value in more.items():
+        if isinstance(value, Mapping) and isinstance(settings.get(name), dict):
+            merge_settings(settings[name], value)
+        else:
+            settings[name] = dict(value) if isinstance(value, Mapping) else value
 
 
 def is_override(argument: str) -> bool:
@@ -351,6 +380,8 @@ def _apply_override(settings: dict[str, Any], override: str) -> None:
         parsed = yaml.safe_load(value)
     except yaml.YAMLError:
         parsed = value
+    if isinstance(parsed, bool) and value.strip().lower() not in ("true", "false"):
+        parsed = value.strip()  # `data.target=no` is Norwegian; where a truth is meant, "no" is read as one later
     if isinstance(parsed, str):
         try:  # YAML reads 1e-3 as text; nobody who writes it means text
             parsed = float(parsed)

@@ -1,7 +1,11 @@
 """The demonstration: a translator trained from nothing in a minute and a half, and what it does."""
 
+import os
+import shutil
+import sys
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -14,7 +18,8 @@ from saccade.looking.terminal import crosses
 from saccade.translator import Translation
 
 MODEL = {"size": "tiny", "dropout": 0.1}
-TRAINING = {
+TRAINING: dict[str, Any] = {
+    "device": "cpu",
     "batch_tokens": 1024,
     "max_steps": 700,
     "learning_rate": 4e-3,
@@ -49,12 +54,13 @@ def run_demo(out: Path, minutes: float) -> None:
     display.say("\nWhere it looked (a row for each German word it wrote):\n")
     right = [t for t, (_, reference) in zip(translations, pairs, strict=True) if t.text == reference]
     console.print(_crossed(right or translations).draw())
+    saccade = "saccade" if shutil.which("saccade") else os.path.relpath(sys.argv[0])
     display.say(
         f"""
 Try next:
-  echo "Friday, March 3, 2017" | saccade translate {out}
-  saccade train your.de your.en --out runs/de-en      (your own pairs; nothing else needs setting)
-  saccade info {out}"""
+  echo "Friday, March 3, 2017" | {saccade} translate {out}
+  {saccade} train your.de your.en --out runs/de-en      (your own pairs; nothing else needs setting)
+  {saccade} info {out}"""
     )
 
 

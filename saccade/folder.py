@@ -4,13 +4,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from saccade.config import Config
 from saccade.data.tokenizers import Tokenizers
+from saccade.devices import device_for
 from saccade.errors import SaccadeError
 from saccade.files import read_json, write_text
-from saccade.models.build import build_model, device_for
+from saccade.models.build import build_model
 from saccade.training.checkpoint import load_weights
 from saccade.translator import Translator
 
@@ -32,7 +31,7 @@ def load(folder: str | Path, device: str | None = "cpu", weights: str | Path | N
     tokenizers = Tokenizers.load(folder)
     model = build_model(config, tokenizers.source.size, tokenizers.target.size)
     load_weights(model, Path(weights) if weights else folder / WEIGHTS)
-    return Translator(config, tokenizers, model.to(device_for(device)).eval())
+    return Translator(config, tokenizers, model.to(device_for(device, "--device")).eval())
 
 
 def read_record(folder: str | Path) -> dict[str, Any]:
@@ -88,10 +87,3 @@ def require(folder: Path) -> None:
                 f"{folder}: has no {name}, so it is not a finished Saccade folder; "
                 "if its training was stopped before the first validation, run the same train command again"
             )
-
-
-def describe_device(device: torch.device) -> str:
-    """A device by the name on its box."""
-    if device.type == "cuda":
-        return str(torch.cuda.get_device_name(device))
-    return f"{device.type}, {torch.get_num_threads()} threads" if device.type == "cpu" else device.type

@@ -12,6 +12,7 @@ from torch import Tensor
 from saccade.config import Config, Size
 from saccade.data.batching import Batch, Batcher
 from saccade.data.store import Store
+from saccade.devices import autocast
 from saccade.models.build import default_learning_rate, measures, with_shape
 from saccade.models.protocol import EncoderDecoder
 from saccade.training.objectives import CrossEntropy
@@ -63,7 +64,8 @@ def choose_training(config: Config, train: Store, device: torch.device) -> tuple
     max_steps = given.max_steps or max(300, round(band.epochs * steps_an_epoch))
     rate = given.learning_rate or default_learning_rate(config.model)
     warmup = given.warmup_steps if given.warmup_steps is not None else min(4000, max(1, round(0.08 * max_steps)))
-    every = given.validate_every or max(1, min(math.ceil(max_steps / 25), max(20, round(2 * steps_an_epoch))))
+    sometimes = min(math.ceil(max_steps / 25), round(2 * steps_an_epoch))
+    every = given.validate_every or max(1, math.ceil(max_steps / 40), sometimes)
     bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
     chosen = {
         "batch_tokens": batch_tokens,
@@ -100,7 +102,8 @@ class Estimate(NamedTuple):
     def lines(self) -> list[str]:
         need, have = self.memory / 2**20, self.available / 2**20
         said = [
-            f"estimate: {self.tokens_per_second:,.0f} target tokens/s, at most {spell_time(self.seconds)}; "
+            f"estimate: {self.tokens_per_second:,.0f} target tokens/s, at most {spell_time(self.seconds)} beside "
+            f"validation; "
             f"memory {need:,.0f} MB of {have:,.0f} MB free"
         ]
         if need > 0.9 * have:
@@ -114,6 +117,7 @@ class Estimate(NamedTuple):
 def estimate(config: Config, model: EncoderDecoder, batcher: Batcher, device: torch.device) -> Estimate:
     """Try the largest batch and a usual one on a copy of the model, leaving every generator as it was."""
     settings = config.training
+    available = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
     tokens_a_step = _target_tokens(batcher.store) / batcher.batches_in(0) * settings.accumulate
     generator = torch.get_rng_state()
     largest, usual = _largest(batcher).to(device), next(iter(batcher.epoch(0))).to(device)
@@ -128,13 +132,8 @@ def estimate(config: Config, model: EncoderDecoder, batcher: Batcher, device: to
         tokens_per_second=rate,
         seconds=(settings.max_steps or 0) * tokens_a_step / rate,
         memory=4 * weights + activations,
-        available=torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available,
+        available=available,
     )
-
-
-def autocast(device: torch.device, precision: str | None) -> torch.autocast:
-    """The arithmetic of forward passes."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
 def spell_time(seconds: float) -> str:

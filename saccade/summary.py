@@ -8,7 +8,8 @@ from typing import Any
 from saccade.config import Config
 from saccade.data.tokenizers import Tokenizers
 from saccade.errors import SaccadeError
-from saccade.folder import CARD, CONFIG, RECORD, WEIGHTS, read_record, require
+from saccade.files import written_atomically
+from saccade.folder import CARD, CONFIG, LOG, RECORD, WEIGHTS, read_record, require
 from saccade.models.build import measures
 from saccade.planning import spell_time
 from saccade.training import checkpoint
@@ -20,7 +21,7 @@ def summarise(folder: Path) -> dict[str, Any]:
     config, record = Config.load(folder / CONFIG), read_record(folder)
     tokenizers = Tokenizers.load(folder)
     data = record.get("data", {})
-    sizes = {tokenizers.source.size, tokenizers.target.size}
+    sizes = [tokenizers.source.size] if tokenizers.joint else [tokenizers.source.size, tokenizers.target.size]
     facts: dict[str, Any] = {
         "folder": str(folder),
         "languages": f"{config.data.source} → {config.data.target}",
@@ -58,11 +59,12 @@ def average_into(inputs: Sequence[Path], out: Path, last: int) -> list[str]:
     if out.exists():
         raise SaccadeError(f"{out}: is there already; choose another --out")
     weights = checkpoint.average(files)
-    out.mkdir(parents=True)
-    for path in base.iterdir():
-        if path.is_file() and path.name not in (WEIGHTS, RECORD, CARD, "log.jsonl"):
-            shutil.copy2(path, out / path.name)
-    checkpoint.save_weights(weights, out / WEIGHTS)
+    with written_atomically(out) as part:
+        part.mkdir()
+        for path in base.iterdir():
+            if path.is_file() and path.name not in (WEIGHTS, RECORD, CARD, LOG):
+                shutil.copy2(path, part / path.name)
+        checkpoint.save_weights(weights, part / WEIGHTS)
     return [f"{out}: the mean of {len(files)} files of weights", *(f"  {file}" for file in files)]
 
 
@@ -71,7 +73,7 @@ def _weights_of(inputs: Sequence[Path], last: int) -> tuple[Path, list[Path]]:
     if len(inputs) == 1 and inputs[0].is_dir():
         base = inputs[0]
         require(base)
-        files = [place / WEIGHTS for place in checkpoint.checkpoints(base / "resume")][-last:]
+        files = [place / WEIGHTS for place in checkpoint.to_average(base / "resume")][-last:]
         if not files:
             raise SaccadeError(f"{base}: has no checkpoints in resume/ to average; name files of weights instead")
         return base, files

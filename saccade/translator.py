@@ -14,8 +14,10 @@ from saccade.data.batching import collate
 from saccade.data.tokenizers import PAD, Tokenizers
 from saccade.errors import SaccadeError
 from saccade.generation.loop import generate
+from saccade.generation.rules import DEFAULT_RULES, forbid
 from saccade.generation.search import Beam, Greedy, Hypothesis, Search
 from saccade.looking.terminal import draw_alignment, merge_to_words
+from saccade.models.build import longest_sequence
 from saccade.models.protocol import EncoderDecoder
 
 if TYPE_CHECKING:
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Translation:
     """One sentence translated, and what can be asked of it."""
 
@@ -32,9 +34,7 @@ class Translation:
     text: str
     score: float  # log-probability of the whole translation, natural logarithm
     tokens: list[str]  # pieces, "▁" before the first of a word
-    n_best: list["Translation"] = field(
-        default_factory=list, repr=False
-    )  # the others, where more than one was asked for
+    n_best: list["Translation"] = field(default_factory=list, repr=False)  # all, where more than one was asked for
     _ids: list[int] = field(default_factory=list, repr=False)
     _translator: "Translator | None" = field(default=None, repr=False, compare=False)
 
@@ -78,7 +78,7 @@ class Translation:
         """(source word, target word) for each target word: the source word it looked at most."""
         if self.word_attention is None:
             return []
-        return [(int(row.argmax()), target) for target, row in enumerate(self.word_attention)]
+        return [(int(row.argmax()), target) for target, row in enumerate(self.word_attention) if row.any()]
 
     def draw(self) -> "RenderableType":
         """The alignment as something rich can print in a terminal."""
@@ -106,6 +106,17 @@ class Translator:
         self.model = model
 
     @property
+    def longest(self) -> int | None:
+        """The most pieces, the end counted, that the model's positions can hold; None: any number."""
+        return longest_sequence(self.config.model)
+
+    @cached_property
+    def _line_breaks(self) -> list[int]:
+        """Pieces that would turn one line into two."""
+        target = self.tokenizers.target
+        return [i for i in range(target.size) if {"\n", "\r"} & set(target.decode([i]))]
+
+    @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
@@ -126,6 +137,12 @@ class Translator:
         settings = self._settings(search)
         encoded = self.tokenizers.source.encode_batch(list(texts))
         blank = [not text.strip() for text in texts]
+        for number, ids in enumerate(encoded, start=1):
+            if self.longest is not None and len(ids) >= self.longest:
+                raise SaccadeError(
+                    f"sentence {number}: has {len(ids) + 1:,} pieces with its end, the model's positions hold "
+                    f"{self.longest:,}; split it, or use a model without learned positions"
+                )
         found: dict[int, list[Hypothesis]] = {}
         order = sorted((i for i in range(len(texts)) if not blank[i]), key=lambda i: -len(encoded[i]))
         for batch in _by_tokens(order, encoded, settings.batch_tokens):
@@ -162,7 +179,7 @@ class Translator:
         self.model.eval()
         batch = collate([(self.tokenizers.source.encode(source), list(target_ids))], [0]).to(self.device)
         output = self.model(batch.source, batch.source_mask, batch.inputs, need_weights=True)
-        return [weights[0].double().cpu().numpy() for weights in output.attentions or ()]
+        return [weights[0].cpu().double().numpy() for weights in output.attentions or ()]
 
     def _settings(self, search: dict[str, Any]) -> SearchConfig:
         settings = self.config.with_changes({"search": search}).search if search else self.config.search
@@ -179,7 +196,10 @@ class Translator:
             [int(len(source) * settings.max_length_factor) + settings.max_length_extra + 1 for source in sources],
             device=self.device,
         )
-        return generate(self.model, batch.source, batch.source_mask, search_of(settings), limits)
+        if self.longest is not None:
+            limits = limits.clamp(max=self.longest)
+        rules = (*DEFAULT_RULES, forbid(self._line_breaks))
+        return generate(self.model, batch.source, batch.source_mask, search_of(settings), limits, rules)
 
     @torch.inference_mode()
     def _score(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float]:
@@ -203,7 +223,8 @@ class Translator:
             )
             for hypothesis in hypotheses
         ]
-        made[0].n_best.extend(made)
+        if len(made) > 1:
+            made[0].n_best.extend(made)
         return made[0]
 
 
@@ -211,7 +232,13 @@ def search_of(settings: SearchConfig) -> Search:
     """The search that the settings describe."""
     if settings.beam == 1 and not settings.coverage_penalty:
         return Greedy()
-    return Beam(settings.beam, settings.length_penalty, settings.coverage_penalty, settings.n_best)
+    return Beam(
+        settings.beam,
+        settings.length_penalty,
+        settings.coverage_penalty,
+        settings.n_best,
+        stop_at_size=settings.early_stopping == "beam",
+    )
 
 
 def _by_tokens(order: Sequence[int], sentences: Sequence[Sequence[int]], budget: int) -> Iterator[list[int]]:

@@ -24,7 +24,6 @@ from saccade.data.builtin import (
     Quarter,
     Relative,
     Time,
-    describe,
     pairs,
     render,
     split_of,
@@ -284,8 +283,3 @@ def test_a_locale_is_not_translated_into_itself():
 def test_an_unknown_split_is_refused():
     with pytest.raises(SaccadeError, match="no split 'dev'; it has train, valid, test"):
         pairs("en", "de", split="dev")  # type: ignore[arg-type]
-
-
-def test_the_description_names_the_locales_and_the_makers():
-    assert ", ".join(LOCALES) in describe()
-    assert re.search(r"Babel \d.*num2words \d", describe())

@@ -97,7 +97,21 @@ def test_languages_come_from_the_files_unless_they_are_given():
     assert settings_from(["train.de", "train.en.gz"]).data.source == "de"
     assert settings_from(["train.de", "train.en.gz"]).data.target == "en"
     assert settings_from(["train.de", "train.en", "data.source=gsw"]).data.source == "gsw"
-    assert settings_from(["pairs.tsv"]).data.source == "en"
+    assert settings_from(["x.zh_CN", "x.pt-BR.gz"]).data.source == "zh_CN"
+    assert settings_from(["a.txt", "b.txt"]).data.target == "target", "txt is no language"
+    assert settings_from(["pairs.tsv"]).data.source == "source"
+    assert settings_from([]).data.source == "en", "the built-in corpus has its own default"
+
+
+def test_norwegian_is_a_language_and_no_is_still_a_no():
+    assert Config.load(None, ["data.target=no"]).data.target == "no"
+    assert Config.load(None, ["data.cleaning.enabled=no"]).data.cleaning.enabled is False
+
+
+def test_python_can_choose_any_family_and_change_one_setting_of_a_section():
+    config = settings_from([], sections={"model": {"family": "rnn"}, "data": {"cleaning": {"max_ratio": 3.0}}})
+    assert config.model.family == "rnn"
+    assert (config.data.cleaning.max_ratio, config.data.cleaning.max_characters) == (3.0, 2000)
 
 
 def test_sections_can_be_given_as_keywords():

@@ -242,7 +242,9 @@ def test_going_on_with_another_setting_is_refused_by_name_and_both_values(
 def test_a_finished_run_is_not_trained_again_by_accident(tmp_path: Path, tiny: list[str]) -> None:
     api.train(*tiny, *SHORT, "training.max_steps=2", out=tmp_path / "run", quiet=True)
     before = (tmp_path / "run" / "model.safetensors").read_bytes()
-    with pytest.raises(SaccadeError, match=r"is trained already; choose another --out, give a larger training\.max"):
+    with pytest.raises(
+        SaccadeError, match=r"is trained already; choose another --out, go on with a larger training\.max"
+    ):
         api.train(*tiny, out=tmp_path / "run", quiet=True)
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
 

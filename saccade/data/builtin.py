@@ -34,7 +34,6 @@ from bisect import bisect
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from functools import cache, lru_cache, partial
-from importlib.metadata import version
 from itertools import accumulate
 from typing import Literal, NamedTuple, Protocol, get_args
 
@@ -274,15 +273,6 @@ def pairs(source: str, target: str, *, seed: int = 1, split: Split = "train") ->
     """Endless (source, target) sentences; the same seed and split always give the same ones, in the same order."""
     _check(source, target, split)
     return _stream(source, target, seed, split)
-
-
-def describe() -> str:
-    """One sentence on what the corpus is and what its text was made by."""
-    made_by = ", ".join(f"{name} {version(name)}" for name in ("Babel", "num2words"))
-    return (
-        "the built-in corpus: dates, times, spans, money, quantities and numbers in words, "
-        f"between any two of {', '.join(LOCALES)} (made by {made_by})"
-    )
 
 
 def _stream(source: str, target: str, seed: int, split: Split) -> Iterator[tuple[str, str]]:

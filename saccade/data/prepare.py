@@ -86,7 +86,7 @@ def _prepare(
         reasons.append(f"validation: {len(held_out):,} pairs held out of training (no validation files were given)")
     pairs = everything.pairs - len(held_out)
     if tokenizers is None:
-        tokenizers, chosen, why = _learn_tokenizers(config, everything, pairs, display)
+        tokenizers, chosen, why = _learn_tokenizers(config, everything, set(held_out), display)
         choices["tokenizer"] = chosen
         reasons.append(why)
     else:
@@ -110,6 +110,15 @@ def _prepare(
     return Prepared(
         config.with_changes(choices), tokenizers, Store(folder / "train"), Store(folder / "valid"), summary, reasons
     )
+
+
+def check_corpora(data: DataConfig) -> None:
+    """Refuse files that are not there and locales that are not known, before anything is done."""
+    for files, split in ((data.train, "train"), (data.valid, "valid")):
+        corpora = _corpora(data, files, BuiltinCorpus(data, split, 1))
+        if not data.train:
+            for corpus in corpora:
+                next(iter(corpus))
 
 
 def fingerprint(config: Config, tokenizers: Tokenizers | None) -> str:
@@ -159,11 +168,6 @@ class Spooled:
             for source, target in zip(sources, targets, strict=True):
                 yield source[:-1], target[:-1]
 
-    def lines(self, most: int) -> Iterator[str]:
-        """Both sides of the first `most` pairs, in turn."""
-        for pair in islice(self, most):
-            yield from pair
-
 
 def _spool(corpora: Iterable[Corpus], config: Config, report: CleaningReport, path: Path, display: Display) -> Spooled:
     spooled = Spooled(path.with_suffix(".source"), path.with_suffix(".target"), 0)
@@ -206,6 +210,10 @@ def _validation(config: Config, everything: Spooled, spool: Path, display: Displ
         corpora = _corpora(data, data.valid, BuiltinCorpus(data, "valid", data.valid_pairs or 500))
         report = CleaningReport()
         valid = _spool(corpora, config, report, spool / "valid", display)
+        if report.dropped:
+            display.say("validation:")
+            for line in report.lines():
+                display.say(line)
         if not valid.pairs:
             raise SaccadeError(f"data.valid={data.valid}: no pair is left of {report.read:,} after cleaning")
         return [], valid
@@ -220,20 +228,25 @@ def _validation(config: Config, everything: Spooled, spool: Path, display: Displ
 
 
 def _learn_tokenizers(
-    config: Config, corpus: Spooled, pairs: int, display: Display
+    config: Config, corpus: Spooled, held_out: set[int], display: Display
 ) -> tuple[Tokenizers, dict[str, Any], str]:
-    settings = config.tokenizer
+    settings, pairs = config.tokenizer, corpus.pairs - len(held_out)
     size = settings.vocabulary or vocabulary_for(pairs)
-    shared = share_letters((source for source, _ in corpus), (target for _, target in corpus))
+    step = -(-corpus.pairs // settings.sample)  # every so many-th pair, so that all files are heard
+
+    def sample() -> Iterator[tuple[str, str]]:
+        return (pair for i, pair in enumerate(corpus) if i % step == 0 and i not in held_out)
+
+    shared = share_letters((source for source, _ in sample()), (target for _, target in sample()))
     joint = shared > 0.5 if settings.joint is None else settings.joint
     with display.task(f"learning the {settings.kind} vocabulary"):
         if joint:
-            tokenizer = Tokenizer.train(corpus.lines(settings.sample), settings.kind, size)
+            tokenizer = Tokenizer.train((side for pair in sample() for side in pair), settings.kind, size)
             tokenizers = Tokenizers(tokenizer, tokenizer)
         else:
             tokenizers = Tokenizers(
-                Tokenizer.train((source for source, _ in islice(corpus, settings.sample)), settings.kind, size),
-                Tokenizer.train((target for _, target in islice(corpus, settings.sample)), settings.kind, size),
+                Tokenizer.train((source for source, _ in sample()), settings.kind, size),
+                Tokenizer.train((target for _, target in sample()), settings.kind, size),
             )
     sizes = f"{tokenizers.source.size:,}" if joint else f"{tokenizers.source.size:,} + {tokenizers.target.size:,}"
     why = (

@@ -4,7 +4,7 @@ A rule sees what each row has written so far and returns the log-probabilities w
 leaves keeps the model's own value, so a score is always the model's.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from torch import Tensor
@@ -27,6 +27,16 @@ def no_specials(log_probs: Tensor, prefixes: Prefixes) -> Tensor:
     """Padding, the start and the unknown token are never written."""
     log_probs[:, [PAD, BOS, UNK]] = -float("inf")
     return log_probs
+
+
+def forbid(ids: Sequence[int]) -> Rule:
+    """A rule that keeps some tokens from ever being written."""
+
+    def rule(log_probs: Tensor, prefixes: Prefixes) -> Tensor:
+        log_probs[:, list(ids)] = -float("inf")
+        return log_probs
+
+    return rule
 
 
 def end_at_limit(log_probs: Tensor, prefixes: Prefixes) -> Tensor:

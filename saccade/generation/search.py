@@ -105,15 +105,18 @@ class Beam:
     s(Y, X) = log P(Y | X) / lp(Y) + cp(X, Y)
     lp(Y) = ((5 + |Y|) / 6)^α,    cp(X, Y) = β Σ_i log min(Σ_j p_ij, 1)
 
-    with p_ij the attention of target token j on source token i. A sentence is done when `size` hypotheses have ended,
-    or sooner, when none that is alive can still overtake: log P only falls, lp is largest at the length limit and cp
-    is at most 0, so log P / lp(limit) bounds every continuation from above.
+    with p_ij the attention of target token j on source token i. A sentence is done when none that is alive can still
+    overtake the `n_best` that have ended: log P only falls, lp is largest at the length limit and cp is at most 0, so
+    log P / lp(limit) bounds every continuation from above. With `stop_at_size` it is also done when `size` hypotheses
+    have ended, as most toolkits do it: quicker, and now and then the best is lost. A beam of one is greedy search, and
+    its first ending is its answer.
     """
 
     size: int = 5
     length_penalty: float = 1.0  # α
     coverage_penalty: float = 0.0  # β
     n_best: int = 1
+    stop_at_size: bool = False
 
     @property
     def needs_attention(self) -> bool:
@@ -210,7 +213,10 @@ class BeamRun:
         """Which of the N sentences need no further step."""
         worst_wanted = self.ended_score[self.sentences, self.search.n_best - 1]
         bound = self.search.divide(self.log_prob.amax(1), self.limits)
-        return (self.ended_count[self.sentences] >= self.search.size) | (worst_wanted >= bound)
+        done = worst_wanted >= bound
+        if self.search.stop_at_size or self.search.size == 1:
+            done = done | (self.ended_count[self.sentences] >= self.search.size)
+        return done
 
     def _keep(self, alive: Tensor) -> None:
         self.sentences, self.limits, self.source_mask = (

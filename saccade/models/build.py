@@ -5,20 +5,18 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
-import torch
 from torch import nn
 
 from saccade.attention.positions import Absent, Learned, Sinusoidal
 from saccade.attention.relative import RELATIVE, Relative, Unaware
 from saccade.attention.scores import SCORES
 from saccade.attention.windows import WINDOWS
-from saccade.config import Config, ConvConfig, Model, RNNConfig, Size, TransformerConfig
+from saccade.config import Config, ConvConfig, Model, RNNConfig, Size, TransformerConfig, known
 from saccade.errors import SaccadeError
 from saccade.models import conv, rnn, transformer
 from saccade.models.protocol import EncoderDecoder
 from saccade.models.recurrence import RecurrentEncoder, RecurrentStack, SentenceVector
 
-T = TypeVar("T")
 Part = TypeVar("Part")
 
 # width, feed-forward, heads, layers of each stack; `base` and `big` are the paper's (Vaswani et al. 2017, table 3)
@@ -88,8 +86,17 @@ def measures(model: Model) -> str:
 def default_learning_rate(model: Model) -> float:
     """A peak rate that trains well. Transformer: 7e-4 at the paper's width of 512; narrower ones bear more."""
     if isinstance(model, TransformerConfig):
-        return float(f"{0.016 / _known(model.width) ** 0.5:.2g}")
+        return float(f"{0.016 / known(model.width) ** 0.5:.2g}")
     return 1e-3
+
+
+def longest_sequence(model: Model) -> int | None:
+    """How many pieces, the end counted, the model's positions can hold; None: any number."""
+    if isinstance(model, TransformerConfig):
+        return model.max_positions if model.positions == "learned" else None
+    if isinstance(model, ConvConfig):
+        return model.max_positions if model.wiring == "convs2s" else None
+    return None
 
 
 def build_model(config: Config, source_vocabulary: int, target_vocabulary: int) -> EncoderDecoder:
@@ -134,8 +141,8 @@ def _tables(vocabularies: Vocabularies, width: int, tied: str | None, std: float
 
 
 def _transformer(model: TransformerConfig, vocabularies: Vocabularies) -> EncoderDecoder:
-    width, heads, dropout = _known(model.width), _known(model.heads), _known(model.dropout)
-    key_heads, N, M = _known(model.key_heads), _known(model.encoder_layers), _known(model.decoder_layers)
+    width, heads, dropout = known(model.width), known(model.heads), known(model.dropout)
+    key_heads, N, M = known(model.key_heads), known(model.encoder_layers), known(model.decoder_layers)
     if width % heads:
         raise SaccadeError(f"model.width={width} cannot be split among model.heads={heads}; choose a width they divide")
     if heads % key_heads:
@@ -144,7 +151,7 @@ def _transformer(model: TransformerConfig, vocabularies: Vocabularies) -> Encode
         raise SaccadeError(f"model.positions=rotary turns pairs, but heads are {width // heads} wide; make that even")
     shape = transformer.Shape(
         width=width,
-        feed_forward=_known(model.feed_forward),
+        feed_forward=known(model.feed_forward),
         heads=heads,
         key_heads=key_heads,
         norm="pre" if model.norm == "pre" else "post",
@@ -181,15 +188,17 @@ def _embedding(model: TransformerConfig, table: nn.Embedding, dropout: float) ->
 def _relatives(model: TransformerConfig, layers: int, causal: bool) -> list[Relative]:
     """One scheme a layer; a learned T5 table is shared by all layers, as published."""
     kind = RELATIVE.get(model.positions, Unaware)
-    heads, width = _known(model.heads), _known(model.width)
+    heads, width = known(model.heads), known(model.width)
     made = [kind(heads, width // heads, causal) for _ in range(1 if model.positions == "t5" else layers)]
     return made * layers if model.positions == "t5" else made
 
 
 def _rnn(model: RNNConfig, vocabularies: Vocabularies) -> EncoderDecoder:
-    embedding, width, dropout = _known(model.embedding), _known(model.width), _known(model.dropout)
+    embedding, width, dropout = known(model.embedding), known(model.width), known(model.dropout)
     if model.wiring == "bahdanau" and not model.bidirectional:
         raise SaccadeError("model.wiring=bahdanau starts from the backward reading; set model.bidirectional=true")
+    if model.wiring == "bahdanau" and model.reverse_source:
+        raise SaccadeError("model.wiring=bahdanau reads the source both ways; set model.reverse_source=false")
     if model.wiring == "sutskever" and model.bidirectional:
         raise SaccadeError("model.wiring=sutskever hands states over layer by layer; set model.bidirectional=false")
     tables = _tables(vocabularies, embedding, model.tied, std=embedding**-0.5)
@@ -236,8 +245,8 @@ def _rnn(model: RNNConfig, vocabularies: Vocabularies) -> EncoderDecoder:
 
 
 def _conv(model: ConvConfig, vocabularies: Vocabularies) -> EncoderDecoder:
-    embedding, width, dropout = _known(model.embedding), _known(model.width), _known(model.dropout)
-    layers = (_known(model.encoder_layers), _known(model.decoder_layers))
+    embedding, width, dropout = known(model.embedding), known(model.width), known(model.dropout)
+    layers = (known(model.encoder_layers), known(model.decoder_layers))
     if model.kernel % 2 == 0:
         raise SaccadeError(f"model.kernel={model.kernel}: a window around a word is odd; use {model.kernel + 1}")
     if model.wiring == "bytenet":
@@ -266,21 +275,3 @@ def _named(setting: str, name: str, parts: Mapping[str, Part]) -> Part:
         remedy = f"did you mean {near[0]}?" if near else f"known are {', '.join(parts)}"
         raise SaccadeError(f"{setting}={name!r} is not known; {remedy}")
     return parts[name]
-
-
-def _known(value: T | None) -> T:
-    """A measure that `with_shape` has written out."""
-    assert value is not None, "the model's settings were not resolved; call with_shape first"
-    return value
-
-
-def device_for(name: str | None) -> torch.device:
-    """The device that is asked for, or the best there is."""
-    best = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
-    try:
-        device = torch.device(name or best)
-    except RuntimeError:
-        raise SaccadeError(f"training.device={name!r} is not a device; use cpu, cuda, cuda:0 or mps") from None
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise SaccadeError(f"training.device={name}: no GPU is visible to torch; use training.device=cpu")
-    return device

@@ -172,6 +172,8 @@ class ConvBlock(nn.Module):
 class ConvDecoder(nn.Module):
     """Blocks of causal convolutions, each with its attention   (Gehring et al. 2017, 3)."""
 
+    attends = True
+
     def __init__(
         self, embedding: PlacedEmbedding, output: nn.Linear, width: int, kernel: int, layers: int, dropout: float
     ):
@@ -256,6 +258,8 @@ class ByteNetDecoder(nn.Module):
     A target longer than its source reads zeros beyond the source's end ("dynamic unfolding" without its length
     factor, which |t̂| = a|s| + b sets to a = 1 for languages of like length).
     """
+
+    attends = False
 
     def __init__(
         self, embedding: nn.Embedding, output: nn.Linear, kernel: int, dilations: Sequence[int], dropout: float

@@ -64,6 +64,11 @@ class EncoderDecoder(nn.Module):
         return self.decoder(tokens, state, need_weights)
 
     @property
+    def attends(self) -> bool:
+        """Whether the decoder looks back at the source while it writes."""
+        return bool(self.decoder.attends)
+
+    @property
     def output_matrix(self) -> Tensor:
         """(V, E)"""
         return self.decoder.output.weight  # type: ignore[union-attr, return-value]

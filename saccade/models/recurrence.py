@@ -154,6 +154,9 @@ class RecurrentEncoder(nn.Module):
         packed = pack_padded_sequence(embedded, mask.sum(1).cpu(), batch_first=True, enforce_sorted=False)
         outputs, finals = self.rnn(packed)
         states, _ = pad_packed_sequence(outputs, batch_first=True, total_length=source.size(1))
+        if self.reverse_source:  # read backwards, but state j stays that of word j
+            turned = mask.sum(1, keepdim=True) - 1 - torch.arange(mask.size(1), device=mask.device)
+            states = states.gather(1, turned.clamp(min=0).unsqueeze(-1).expand_as(states))
         parts = finals if isinstance(finals, tuple) else (finals,)
         # cuDNN gives (layers · directions, B, E); the directions of a layer belong side by side.
         by_layer = [part.unflatten(0, (self.rnn.num_layers, -1)).permute(2, 0, 1, 3).flatten(2) for part in parts]

@@ -140,6 +140,8 @@ class SutskeverDecoder(_RecurrentDecoder):
     p(y_t | …) = softmax(W s_t); `readout` only brings s_t to the width of the output embedding.
     """
 
+    attends = False
+
     def init_state(self, memory: Memory, capacity: int | None = None) -> RecurrentState:
         return RecurrentState(memory.states.squeeze(1).unflatten(1, (len(self.stack.layers), -1)), memory)
 
@@ -153,6 +155,8 @@ class ChoDecoder(_RecurrentDecoder):
 
     c = tanh(V h_S),  s_0 = tanh(V' c),  s_t = f(s_{t-1}, [y_{t-1}; c]),  t_t = maxout([s_t; y_{t-1}; c])
     """
+
+    attends = False
 
     def __init__(
         self,
@@ -188,6 +192,8 @@ class BahdanauDecoder(_RecurrentDecoder):
 
     Layers above the first (the paper has one) read the states of the layer below.
     """
+
+    attends = True
 
     def __init__(
         self,
@@ -245,6 +251,8 @@ class LuongDecoder(_RecurrentDecoder):
     h̃_t, the attentional vector, is what the output matrix reads, and with input feeding what the next step is told.
     Without input feeding no step waits for an attention: all run in one fused call.
     """
+
+    attends = True
 
     def __init__(
         self,

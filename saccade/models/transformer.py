@@ -222,6 +222,8 @@ class TransformerState:
 class TransformerDecoder(nn.Module):
     """Target ids and a memory → what comes next."""
 
+    attends = True
+
     def __init__(self, embedding: Embedding, output: nn.Linear, shape: Shape, relatives: Sequence[Relative]) -> None:
         super().__init__()
         self.embedding = embedding

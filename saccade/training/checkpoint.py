@@ -1,7 +1,7 @@
 """Checkpoints: tensors in safetensors, numbers in JSON, a folder that appears whole or not at all.
 
 runs/x/model.safetensors        the best weights so far
-runs/x/resume/step-00001200/    model.safetensors, state.json and, in the newest, optimizer.safetensors
+runs/x/resume/step-00001200/    model.safetensors, state.json and, in the newest two, optimizer.safetensors
 """
 
 import json
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from saccade.errors import SaccadeError
 from saccade.files import remove_folder, written_atomically
 
+BEST = "best.safetensors"  # in resume/: the best single checkpoint, whatever the folder ends up with
 STEP = re.compile(r"step-(\d{8})")
 
 
@@ -150,8 +151,16 @@ def prune(resume: Path, keep: int) -> None:
         (folder / "optimizer.safetensors").unlink(missing_ok=True)
 
 
+def to_average(resume: Path) -> list[Path]:
+    """Checkpoints at their regular steps, oldest first: not what an interruption saved in between."""
+    return [folder for folder in checkpoints(resume) if not _is_extra(folder)]
+
+
 def _is_extra(folder: Path) -> bool:
-    return bool(json.loads((folder / "state.json").read_text(encoding="utf-8")).get("extra"))
+    try:
+        return bool(json.loads((folder / "state.json").read_text(encoding="utf-8")).get("extra"))
+    except (OSError, ValueError):
+        return False  # damaged: whoever resumes from it says so
 
 
 def average(files: Sequence[Path]) -> dict[str, Tensor]:

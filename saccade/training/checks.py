@@ -1,32 +1,106 @@
 """What is refused before a run starts, so that it is not refused after an hour."""
 
+import errno
 from pathlib import Path
 
 import torch
 
 from saccade.config import Config
+from saccade.data.store import Store
 from saccade.errors import SaccadeError
-from saccade.folder import CONFIG
-from saccade.models.build import build_model, with_shape
+from saccade.folder import CONFIG, RECORD, WEIGHTS, require
+from saccade.models.build import build_model, longest_sequence, with_shape
 from saccade.training import checkpoint
 
 # Settings of training that may change when a run goes on: how long it may take, how it is watched, and what helps
 # when it broke.
 FREE = {"max_steps", "max_minutes", "patience", "keep", "average", "log_every", "tensorboard", "threads"}
 FREE |= {"validate_every", "checkpoint_every", "validate_bleu_pairs"}
-FREE |= {"learning_rate", "warmup_steps", "precision", "clip_norm"}
+FREE |= {"learning_rate", "warmup_steps", "precision", "clip_norm", "device"}
+
+
+def check_folder(folder: Path, config: Config, restart: bool, base: Path | None) -> None:
+    """Refuse a folder that holds what training would destroy."""
+    if base is not None:
+        require(base)
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not folder.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, "a file is in its place", str(folder))
+    ours = (folder / "resume").exists() or (folder / CONFIG).exists()
+    if restart:
+        if not ours:
+            raise SaccadeError(
+                f"{folder}: is not a folder that Saccade made; --restart would throw it away; empty it first"
+            )
+        if base is not None and base.resolve() == folder.resolve():
+            raise SaccadeError(f"--from {base} --restart would throw away what it starts from; choose another --out")
+        return
+    if not ours:
+        raise SaccadeError(f"{folder}: holds files that are not Saccade's; choose another --out")
+    if (folder / WEIGHTS).exists() and checkpoint.latest(folder / "resume") is None:
+        raise SaccadeError(
+            f"{folder}: holds a trained model and no checkpoint to go on from; choose another --out "
+            f"(fine-tune it with --from {folder}), or --restart to throw it away"
+        )
+    if (folder / RECORD).exists() and config.training.max_steps is None:
+        raise SaccadeError(
+            f"{folder}: is trained already; choose another --out, go on with a larger training.max_steps=… (and "
+            "training.patience=…, if it stopped early), or --restart to throw it away"
+        )
 
 
 def check_together(config: Config) -> None:
     """Refuse settings that cannot work together, before anything is read."""
     joint = config.tokenizer.joint is not False
     with torch.device("meta"):  # shapes without storage: building it is free
-        build_model(config.model_copy(update={"model": with_shape(config.model, joint)}), 300, 300)
-    if config.training.subword_dropout and config.tokenizer.kind != "bpe":
+        model = build_model(config.model_copy(update={"model": with_shape(config.model, joint)}), 300, 300)
+    training, search = config.training, config.search
+    if training.subword_dropout and config.tokenizer.kind != "bpe":
         raise SaccadeError(
-            f"training.subword_dropout={config.training.subword_dropout} needs tokenizer.kind=bpe, "
+            f"training.subword_dropout={training.subword_dropout} needs tokenizer.kind=bpe, "
             f"not {config.tokenizer.kind}; set it to 0"
         )
+    if training.validate_by == "bleu" and not training.validate_bleu_pairs:
+        raise SaccadeError(
+            "training.validate_by=bleu needs pairs to translate; set training.validate_bleu_pairs above 0"
+        )
+    if search.n_best > search.beam:
+        raise SaccadeError(f"search.n_best={search.n_best} is more than search.beam={search.beam}; widen the beam")
+    if search.coverage_penalty and not model.attends:
+        raise SaccadeError(
+            f"search.coverage_penalty={search.coverage_penalty} needs a model with attention; set it to 0"
+        )
+
+
+def check_lengths(config: Config, *stores: Store) -> None:
+    """Refuse pairs that are longer than the model's positions, before the first step rather than at one of them."""
+    limit = longest_sequence(config.model)
+    if limit is None:
+        return
+    for store in stores:
+        longest = 1 + int(max(store.source_lengths.max(), store.target_lengths.max()))
+        if longest > limit:
+            raise SaccadeError(
+                f"model.max_positions={limit}: the longest sentence has {longest:,} pieces with its end; raise "
+                "model.max_positions, or drop long pairs with a smaller data.cleaning.max_characters"
+            )
+
+
+def tuned_from(config: Config, base: Config, folder: Path) -> Config:
+    """Settings with the model of the folder that is fine-tuned; only its dropout may be another."""
+    kept, given = base.model.model_dump(), config.model.model_dump()
+    fresh = type(config.model)(family=config.model.family).model_dump()
+    for key, value in given.items():
+        if value == fresh[key] or value is None or value == kept.get(key):
+            continue
+        if not key.endswith("dropout"):
+            raise SaccadeError(
+                f"model.{key}={value!r} cannot be had with --from {folder}, whose model has {kept.get(key)!r}; "
+                "leave it out"
+            )
+        kept[key] = value
+    return Config.of(config.model_dump() | {"model": kept})
 
 
 def resumable(config: Config, folder: Path, tuned: bool) -> Config:

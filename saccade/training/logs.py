@@ -13,6 +13,7 @@ from torch import Tensor
 from saccade.config import TrainingConfig
 from saccade.errors import SaccadeError
 from saccade.files import write_text
+from saccade.folder import LOG
 
 if TYPE_CHECKING:
     from saccade.training.loop import Progress
@@ -22,7 +23,7 @@ class Log:
     """Gathers tensors without waiting for the device, and writes them out every `log_every` steps."""
 
     def __init__(self, folder: Path, settings: TrainingConfig, step: int) -> None:
-        self.path = folder / "log.jsonl"
+        self.path = folder / LOG
         self._forget_after(step)
         self.board = _tensorboard(folder, settings.tensorboard, step)
         self._clear()
@@ -60,9 +61,14 @@ class Log:
         self._clear()
         return row
 
-    def validation(self, row: dict[str, Any]) -> None:
+    def largest_norm(self) -> Tensor:
+        """Of the gradients since the last flush; NaN if any was."""
+        return torch.stack(self.norms).max()
+
+    def validation(self, row: dict[str, Any], seconds: float) -> None:
+        """Write a validation; the time it took is not training time."""
         self._write(row, "valid")
-        self.since = time.perf_counter()
+        self.since += seconds
 
     def _write(self, row: dict[str, Any], group: str) -> None:
         self.file.write(json.dumps(row) + "\n")

@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 
 import torch
 
-from saccade.config import TrainingConfig
+from saccade.config import TrainingConfig, known
 from saccade.data.batching import Batch, Batcher, Position, prefetch
+from saccade.devices import autocast
 from saccade.display import Display
 from saccade.errors import SaccadeError
 from saccade.models.protocol import EncoderDecoder
-from saccade.planning import autocast
 from saccade.training import checkpoint
 from saccade.training.logs import Log
 from saccade.training.objectives import CrossEntropy
@@ -35,6 +35,10 @@ class Validation(NamedTuple):
 
     loss: float  # negative log-likelihood a token
     bleu: float | None
+
+    def quality(self, by: str) -> float:
+        """The measure that decides, higher is better."""
+        return self.bleu if by == "bleu" and self.bleu is not None else -self.loss
 
 
 @dataclass
@@ -84,6 +88,7 @@ class Trainer:
         self.display = display
         self.device = next(model.parameters()).device
         self.progress = Progress()
+        self.status = ""
 
     def restore(self) -> bool:
         """Go to the last checkpoint, if there is one."""
@@ -98,8 +103,8 @@ class Trainer:
     def fit(self) -> Outcome:
         """Train until the steps or the minutes are spent, validation stops improving, or somebody interrupts."""
         settings, progress = self.settings, self.progress
-        max_steps = _chosen(settings.max_steps)
-        stream = prefetch(self.batcher.stream(Position(progress.epoch, progress.batch)))
+        max_steps = known(settings.max_steps)
+        stream = prefetch(self._batches(Position(progress.epoch, progress.batch)))
         log = Log(self.folder, settings, progress.step)
         with (
             _interruptible() as interrupted,
@@ -110,10 +115,10 @@ class Trainer:
                 reason = self._ended()
                 while reason is None:
                     self._step(stream, log, bar)
-                    if progress.step % _chosen(settings.validate_every) == 0 or self._ended() is not None:
+                    if progress.step % known(settings.validate_every) == 0 or self._ended() is not None:
                         self._validate(log)
                         self._checkpoint()
-                    elif progress.step % _chosen(settings.checkpoint_every) == 0:
+                    elif progress.step % known(settings.checkpoint_every) == 0:
                         self._checkpoint()
                     reason = self._ended()
                     if interrupted() and reason is None:
@@ -123,9 +128,14 @@ class Trainer:
                 stream.close()
         return Outcome(progress, reason, reason == "interrupted")
 
+    def _batches(self, start: Position) -> Iterator[tuple[Position, Batch]]:
+        """The batches from `start` on, in memory that a GPU can read while it works."""
+        for position, batch in self.batcher.stream(start):
+            yield position, batch.pin_memory() if self.device.type == "cuda" else batch
+
     def _ended(self) -> str | None:
         settings, progress = self.settings, self.progress
-        if progress.step >= _chosen(settings.max_steps):
+        if progress.step >= known(settings.max_steps):
             return f"all {progress.step:,} steps are done"
         if settings.max_minutes is not None and progress.seconds >= 60 * settings.max_minutes:
             return f"{settings.max_minutes:g} minutes are over"
@@ -140,9 +150,9 @@ class Trainer:
         rate = learning_rate(
             progress.step,
             schedule=settings.schedule,
-            peak=_chosen(settings.learning_rate),
-            warmup=_chosen(settings.warmup_steps),
-            total=_chosen(settings.max_steps),
+            peak=known(settings.learning_rate),
+            warmup=known(settings.warmup_steps),
+            total=known(settings.max_steps),
         )
         set_learning_rate(self.optimizer, rate)
         self.model.train()
@@ -157,9 +167,12 @@ class Trainer:
             (loss.total / tokens).backward()
             losses.append(loss.nll.detach() / tokens)
         norm = clip_gradients(self.model.parameters(), settings.clip_norm)
-        # The fused update leaves all weights alone when this is set, so a bad step is seen before it does harm,
-        # and on a GPU without waiting for it.
-        self.optimizer.found_inf = (~torch.isfinite(norm)).float()  # type: ignore[attr-defined]
+        if self.optimizer.defaults["fused"]:
+            # The fused update leaves all weights alone when this is set, so a bad step is seen before it does harm,
+            # and on a GPU without waiting for it.
+            self.optimizer.found_inf = (~torch.isfinite(norm)).float()  # type: ignore[attr-defined]
+        else:
+            self._watch(norm, taken[-1][1])
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         log.add(torch.stack(losses).sum(), norm, tokens)
@@ -167,11 +180,12 @@ class Trainer:
         progress.epoch, progress.batch = after.epoch, after.batch
         progress.tokens += tokens
         if self.device.type == "cpu" or progress.step % settings.log_every == 0:
-            self._watch(norm, last)
+            self._watch(log.largest_norm(), last)
         progress.seconds += time.perf_counter() - started
         if progress.step % settings.log_every == 0:
             row = log.flush(progress, rate)
-            bar(progress.step, f"loss {row['loss']:.3f} · {row['tokens_per_second']:,.0f} tokens/s")
+            self.status = f"loss {row['loss']:.3f} · {row['tokens_per_second']:,.0f} tokens/s"
+        bar(progress.step, self.status)
 
     def _watch(self, norm: torch.Tensor, batch: Batch) -> None:
         if math.isfinite(norm.item()):
@@ -189,16 +203,17 @@ class Trainer:
         started = time.perf_counter()
         result = self.validate()
         progress.seconds += time.perf_counter() - started
-        quality = result.bleu if settings.validate_by == "bleu" and result.bleu is not None else -result.loss
+        quality = result.quality(settings.validate_by)
         is_best = progress.best is None or quality > progress.best
         if is_best:
             progress.best, progress.best_step, progress.stale = quality, progress.step, 0
+            checkpoint.save_weights(checkpoint.weights_of(self.model), self.resume / checkpoint.BEST)
             checkpoint.save_weights(checkpoint.weights_of(self.model), self.folder / "model.safetensors")
         else:
             progress.stale += 1
         row = {"step": progress.step, "valid_loss": result.loss, "valid_bleu": result.bleu, "best": is_best}
         progress.validations.append(row)
-        log.validation(row)
+        log.validation(row, time.perf_counter() - started)
         bleu = "" if result.bleu is None else f", BLEU {result.bleu:5.2f}"
         self.display.say(
             f"step {progress.step:>6,}  validation loss {result.loss:.4f}{bleu}{'  ← best so far' if is_best else ''}"
@@ -207,7 +222,7 @@ class Trainer:
     def _checkpoint(self, extra: bool = False) -> None:
         progress: Mapping[str, Any] = asdict(self.progress) | {"extra": extra}
         checkpoint.save_checkpoint(self.resume, self.progress.step, self.model, self.optimizer, progress)
-        checkpoint.prune(self.resume, self.settings.keep)
+        checkpoint.prune(self.resume, max(self.settings.keep, self.settings.average))
 
 
 @contextmanager
@@ -229,9 +244,3 @@ def _interruptible() -> Iterator[Callable[[], bool]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _chosen(value: Any) -> Any:
-    """A setting that planning has filled in."""
-    assert value is not None, "the training settings were not resolved; call choose_training first"
-    return value

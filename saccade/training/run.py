@@ -8,20 +8,20 @@ from typing import Any
 
 import torch
 
-from saccade.config import Config
+from saccade.config import Config, known
 from saccade.data.batching import Batcher
-from saccade.data.prepare import Prepared, prepare
+from saccade.data.prepare import Prepared, check_corpora, prepare
 from saccade.data.store import Store
 from saccade.data.tokenizers import Tokenizers
+from saccade.devices import autocast, describe_device, device_for
 from saccade.display import Display
-from saccade.errors import SaccadeError
 from saccade.evaluation.metrics import bleu, score_corpus, tokenizer_for
 from saccade.files import remove_folder, sweep_partials, writing
-from saccade.folder import CONFIG, RECORD, WEIGHTS, describe_device, write_record
-from saccade.models.build import build_model, count_parameters, device_for
-from saccade.planning import autocast, choose_model, choose_training, estimate, spell_time
+from saccade.folder import CONFIG, WEIGHTS, write_record
+from saccade.models.build import build_model, count_parameters
+from saccade.planning import choose_model, choose_training, estimate, spell_time
 from saccade.training import checkpoint
-from saccade.training.checks import check_together, resumable
+from saccade.training.checks import check_folder, check_lengths, check_together, resumable, tuned_from
 from saccade.training.loop import Outcome, Trainer, Validation
 from saccade.training.objectives import CrossEntropy
 from saccade.translator import Translator
@@ -45,31 +45,40 @@ def train(
 
 
 def _run(config: Config, folder: Path, start_from: str | Path | None, restart: bool, display: Display) -> Translator:
-    _open_folder(folder, config, restart)
     started = time.perf_counter()
+    base = Path(start_from) if start_from is not None else None
+    check_folder(folder, config, restart, base)
+    config = config if restart else resumable(config, folder, tuned=base is not None)
     device = device_for(config.training.device)
+    check_together(config)
+    check_corpora(config.data)
+    given = None if base is None else Tokenizers.load(base)
+    if restart and folder.exists():  # only now that nothing else can be refused
+        remove_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for place in (folder, folder / "resume", folder / "resume" / "data"):
+        sweep_partials(place)
     torch.set_num_threads(config.training.threads or torch.get_num_threads())
     if device.type == "cuda":
+        torch.cuda.set_device(device)
         torch.set_float32_matmul_precision("high")
 
-    config = resumable(config, folder, tuned=start_from is not None)
-    check_together(config)
-    given = Tokenizers.load(start_from) if start_from else None
     prepared = prepare(config, folder / "resume" / "data", display, given)
-    config, reasons = _resolve(prepared, start_from, device)
+    config, reasons = _resolve(prepared, base, device)
     for line in [*prepared.reasons, *reasons]:
         display.say(line)
+    check_lengths(config, prepared.train, prepared.valid)
 
     torch.manual_seed(config.training.seed)
     model = build_model(config, prepared.tokenizers.source.size, prepared.tokenizers.target.size)
-    if start_from:
-        checkpoint.load_weights(model, Path(start_from) / WEIGHTS)
-        display.say(f"weights: from {start_from}")
+    if base is not None:
+        checkpoint.load_weights(model, base / WEIGHTS)
+        display.say(f"weights: from {base}")
     model.to(device)
     translator = Translator(config, prepared.tokenizers, model)
     batcher = Batcher(
         prepared.train,
-        batch_tokens=_known(config.training.batch_tokens),
+        batch_tokens=known(config.training.batch_tokens),
         seed=config.training.seed,
         encode=_subword_dropout(config, prepared),
     )
@@ -80,10 +89,13 @@ def _run(config: Config, folder: Path, start_from: str | Path | None, restart: b
         display.say(f"resuming: step {trainer.progress.step:,} of {config.training.max_steps:,} ({folder}/resume)")
     else:
         prepared.tokenizers.save(folder)
+        padding = "" if config.training.subword_dropout else f"; padding {batcher.waste():.1%}"
         display.say(
-            f"model: {count_parameters(model):,} parameters on {describe_device(device)}, {config.training.precision}; "
-            f"padding {batcher.waste():.1%} in {len(batcher.shapes)} shapes"
+            f"model: {count_parameters(model):,} parameters on {describe_device(device)}, {config.training.precision}"
+            f"{padding} in {len(batcher.shapes)} shapes"
         )
+        if batcher.oversized:
+            display.say(f"batches: {batcher.oversized:,} pairs are longer than training.batch_tokens and go alone")
         for line in estimate(config, model, batcher, device).lines():
             display.say(line)
     outcome = trainer.fit()
@@ -96,34 +108,12 @@ def _run(config: Config, folder: Path, start_from: str | Path | None, restart: b
     return translator
 
 
-def _open_folder(folder: Path, config: Config, restart: bool) -> None:
-    """Make the folder ready: new, emptied, or as a stopped run left it."""
-    if restart and folder.exists():
-        if any(folder.iterdir()) and not (folder / "resume").exists() and not (folder / CONFIG).exists():
-            raise SaccadeError(
-                f"{folder}: is not a folder that Saccade made; --restart would throw it away; empty it first"
-            )
-        remove_folder(folder)
-    if (folder / RECORD).exists() and config.training.max_steps is None:
-        raise SaccadeError(
-            f"{folder}: is trained already; choose another --out, give a larger training.max_steps=… to go on, "
-            "or --restart to throw it away"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    for place in (folder, folder / "resume", folder / "resume" / "data"):
-        sweep_partials(place)
-
-
-def _resolve(prepared: Prepared, start_from: str | Path | None, device: torch.device) -> tuple[Config, list[str]]:
+def _resolve(prepared: Prepared, base: Path | None, device: torch.device) -> tuple[Config, list[str]]:
     """Every setting that was left open, chosen; a folder that is fine-tuned keeps its model."""
     config = prepared.config
     reasons: list[str] = []
-    if start_from:
-        base = Config.load(Path(start_from) / CONFIG)
-        kept = base.model.model_dump()
-        if config.model.dropout is not None:
-            kept["dropout"] = config.model.dropout
-        config = Config.of(config.model_dump() | {"model": kept})
+    if base is not None:
+        config = tuned_from(config, Config.load(base / CONFIG), base)
     else:
         config, reasons = choose_model(config, len(prepared.train), prepared.tokenizers.joint, device)
     config, more = choose_training(config, prepared.train, device)
@@ -148,7 +138,7 @@ def _subword_dropout(config: Config, prepared: Prepared) -> Callable[[int, int],
 
 
 def _validator(config: Config, translator: Translator, valid: Store) -> Callable[[], Validation]:
-    batcher = Batcher(valid, batch_tokens=_known(config.training.batch_tokens), seed=0)
+    batcher = Batcher(valid, batch_tokens=known(config.training.batch_tokens), seed=0)
     shown = range(min(config.training.validate_bleu_pairs, len(valid)))
     sources, references = texts_of(valid, translator.tokenizers, shown)
     tokenize = tokenizer_for(config.data.target, references)
@@ -184,21 +174,22 @@ def _finish(
     config: Config, translator: Translator, trainer: Trainer, prepared: Prepared, outcome: Outcome, display: Display
 ) -> None:
     """Choose between the best checkpoint and the mean of the last, score the choice, write the card."""
-    folder = trainer.folder
-    checkpoint.prune(trainer.resume, config.training.keep)
+    folder, by = trainer.folder, config.training.validate_by
+    checkpoint.prune(trainer.resume, max(config.training.keep, config.training.average))
     chosen = f"best of {len(outcome.progress.validations)} validations (step {outcome.progress.best_step:,})"
-    checkpoint.load_weights(translator.model, folder / WEIGHTS)
-    last = [place / WEIGHTS for place in checkpoint.checkpoints(folder / "resume")][-config.training.average :]
+    best_weights = trainer.resume / checkpoint.BEST
+    checkpoint.load_weights(translator.model, best_weights)
+    last = [place / WEIGHTS for place in checkpoint.to_average(trainer.resume)][-config.training.average :]
     if config.training.average > 1 and len(last) > 1:
         best = trainer.validate()
         checkpoint.fill(translator.model, checkpoint.average(last), last[-1])
         mean = trainer.validate()
         display.say(f"validation loss: best checkpoint {best.loss:.4f}, mean of the last {len(last)} {mean.loss:.4f}")
-        if mean.loss < best.loss:
+        if mean.quality(by) > best.quality(by):
             chosen = f"mean of the last {len(last)} checkpoints"
-            checkpoint.save_weights(checkpoint.weights_of(translator.model), folder / WEIGHTS)
         else:
-            checkpoint.load_weights(translator.model, folder / WEIGHTS)
+            checkpoint.load_weights(translator.model, best_weights)
+    checkpoint.save_weights(checkpoint.weights_of(translator.model), folder / WEIGHTS)
     count = min(2000, len(prepared.valid))
     sources, references = texts_of(prepared.valid, prepared.tokenizers, range(count))
     with display.task("translating the validation set", count) as progress:
@@ -226,8 +217,3 @@ def _finish(
             "scores": [score.to_dict() for score in scores],
         },
     )
-
-
-def _known(value: int | None) -> int:
-    assert value is not None
-    return value

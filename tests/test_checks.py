@@ -1,0 +1,142 @@
+"""What is refused before a run starts, and what is never destroyed."""
+
+import shutil
+
+import pytest
+import torch
+
+import saccade
+from saccade.api import settings_from, train
+from saccade.data.store import Store, StoreWriter
+from saccade.errors import SaccadeError
+from saccade.generation.rules import Prefixes, forbid
+from saccade.training.checks import check_lengths, check_together, tuned_from
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["search.n_best=9"], r"search\.n_best=9 is more than search\.beam=5"),
+        (["search.coverage_penalty=0.2", "model.family=rnn", "model.wiring=cho"], "needs a model with attention"),
+        (["search.coverage_penalty=0.2", "model.family=conv", "model.wiring=bytenet"], "needs a model with attention"),
+        (["training.validate_by=bleu", "training.validate_bleu_pairs=0"], "validate_bleu_pairs above 0"),
+        (["training.subword_dropout=0.1", "tokenizer.kind=bytes"], "needs tokenizer.kind=bpe"),
+        (["model.family=rnn", "model.reverse_source=true"], r"model\.reverse_source=false"),
+    ],
+)
+def test_settings_that_would_fail_after_training_are_refused_before(settings, message):
+    with pytest.raises(SaccadeError, match=message):
+        check_together(settings_from(settings))
+
+
+def test_a_folder_with_other_files_is_left_alone(tmp_path, tiny):
+    (tmp_path / "README.md").write_text("mine")
+    with pytest.raises(SaccadeError, match="holds files that are not Saccade's"):
+        train(*tiny, out=tmp_path, quiet=True)
+    assert [p.name for p in tmp_path.iterdir()] == ["README.md"]
+
+
+def test_a_trained_model_without_checkpoints_is_never_trained_over(tmp_path, trained, tiny):
+    shutil.copytree(trained, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "resume")
+    before = (tmp_path / "run" / "model.safetensors").read_bytes()
+    with pytest.raises(SaccadeError, match=r"no checkpoint to go on from.*--from"):
+        train(*tiny, "training.max_steps=99", out=tmp_path / "run", quiet=True)
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["typo.de", "typo.en"], "no such file"),
+        (["model.key_heads=7"], "does not divide"),
+        (["training.device=cuda:99"], "cannot be used"),
+        (["data.source=xx"], "xx"),
+    ],
+)
+def test_restart_throws_nothing_away_before_all_is_checked(tmp_path, trained, tiny, arguments, message):
+    shutil.copytree(trained, tmp_path / "run")
+    with pytest.raises(SaccadeError, match=message):
+        train(*tiny, *arguments, out=tmp_path / "run", restart=True, quiet=True)
+    assert saccade.load(tmp_path / "run").translate("seventeen").text is not None
+
+
+def test_a_run_cannot_throw_away_what_it_starts_from(tmp_path, trained, tiny):
+    shutil.copytree(trained, tmp_path / "run")
+    with pytest.raises(SaccadeError, match="what it starts from"):
+        train(*tiny, out=tmp_path / "run", start_from=tmp_path / "run", restart=True, quiet=True)
+    assert (tmp_path / "run" / "model.safetensors").exists()
+
+
+def test_fine_tuning_keeps_the_model_and_says_what_it_cannot_change(tmp_path):
+    base = settings_from(["model.size=tiny", "model.norm=post"])
+    kept = tuned_from(settings_from(["model.attention_dropout=0.3"]), base, tmp_path)
+    assert (kept.model.norm, kept.model.attention_dropout) == ("post", 0.3)
+    with pytest.raises(SaccadeError, match=r"model\.activation='gelu' cannot be had with --from"):
+        tuned_from(settings_from(["model.activation=gelu"]), base, tmp_path)
+
+
+def test_sentences_beyond_the_positions_are_refused_before_the_first_step(tmp_path):
+    with StoreWriter(tmp_path / "store", source_vocabulary=50, target_vocabulary=50) as writer:
+        writer.append([5] * 12, [6] * 3)
+    store = Store(tmp_path / "store")
+    check_lengths(settings_from(["model.positions=learned", "model.max_positions=13"]), store)
+    check_lengths(settings_from(["model.max_positions=5"]), store)
+    with pytest.raises(SaccadeError, match=r"model\.max_positions=12.*13 pieces"):
+        check_lengths(settings_from(["model.positions=learned", "model.max_positions=12"]), store)
+
+
+def test_forbidden_tokens_are_never_chosen():
+    log_probs = torch.zeros(2, 5)
+    found = forbid([1, 3])(log_probs, Prefixes(torch.zeros(2, 0), torch.arange(2), torch.ones(2)))
+    assert torch.isinf(found).nonzero().tolist() == [[0, 1], [0, 3], [1, 1], [1, 3]]
+
+
+def test_a_line_break_is_never_written(trained):
+    """A model that wants nothing but line breaks still writes one line."""
+    translator = saccade.load(trained)
+    (newline,) = translator.tokenizers.target.encode("\n")[-1:]
+    matrix = translator.model.output_matrix
+    with torch.no_grad():
+        matrix.zero_()
+        matrix[newline] = 50.0
+    assert newline in translator._line_breaks
+    for translation in translator.translate(["seventeen", "3:45 PM"], beam=3):
+        assert "\n" not in translation.text
+
+
+def test_a_translation_can_be_compared_and_kept_in_a_set(trained):
+    translator = saccade.load(trained)
+    first, second = translator.translate("seventeen"), translator.translate("seventeen")
+    assert first.n_best == []
+    assert len({first, second}) == 2
+    best = translator.translate("seventeen", beam=3, n_best=2)
+    assert best.n_best[0] is best
+    assert len(best.n_best) == 2
+
+
+def test_a_finished_run_is_finished_the_same_way_again(tmp_path, tiny):
+    """Whether it is killed before or after its record is written, the weights and what is said of them agree."""
+    arguments = [*tiny, "training.max_steps=12", "training.validate_every=3", "training.average=3"]
+    train(*arguments, out=tmp_path / "run", quiet=True)
+    first = saccade.folder.read_record(tmp_path / "run")
+    weights = (tmp_path / "run" / "model.safetensors").read_bytes()
+    (tmp_path / "run" / "record.json").unlink()
+    train(*arguments, out=tmp_path / "run", quiet=True)
+    second = saccade.folder.read_record(tmp_path / "run")
+    assert (second["chosen"], second["scores"]) == (first["chosen"], first["scores"])
+    assert (tmp_path / "run" / "model.safetensors").read_bytes() == weights
+
+
+def test_the_demo_runs(tmp_path, monkeypatch, capsys):
+    from saccade import demo
+
+    monkeypatch.setattr(demo, "SCORED", 12)
+    monkeypatch.setitem(demo.TRAINING, "max_steps", 3)
+    monkeypatch.setitem(demo.TRAINING, "validate_every", 3)
+    monkeypatch.setitem(demo.TRAINING, "validate_bleu_pairs", 2)
+    monkeypatch.chdir(tmp_path)
+    demo.run_demo(tmp_path / "demo", minutes=1.0)
+    said = capsys.readouterr().out
+    for part in ("reference", "BLEU", "chrF2", "strongest", "Try next:", "translate", "info"):
+        assert part in said
