@@ -9,7 +9,7 @@ from saccade.data.tokenizers import Tokenizers
 from saccade.devices import device_for
 from saccade.errors import SaccadeError
 from saccade.files import read_json, write_text
-from saccade.models.build import build_model
+from saccade.models.build import build_model, with_shape
 from saccade.training.checkpoint import load_weights
 from saccade.translator import Translator
 
@@ -26,9 +26,9 @@ def load(folder: str | Path, device: str | None = "cpu", weights: str | Path | N
     folder = Path(folder)
     require(folder)
     config = Config.load(folder / CONFIG)
-    if None in config.model.model_dump().values():
-        raise SaccadeError(f"{folder / CONFIG}: does not say all of the model's measures; copy the file again")
     tokenizers = Tokenizers.load(folder)
+    # A folder of an earlier version does not have the settings that came later: they imply what it did.
+    config = config.model_copy(update={"model": with_shape(config.model, tokenizers.joint)})
     model = build_model(config, tokenizers.source.size, tokenizers.target.size)
     load_weights(model, Path(weights) if weights else folder / WEIGHTS)
     return Translator(config, tokenizers, model.to(device_for(device, "--device")).eval())
