@@ -31,7 +31,7 @@ Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or mps. Defa
 Source = Annotated[str, typer.Option(help="Source sentences, one a line (.gz is read as it is, - is standard input).")]
 
 
-@app.command()
+@app.command(epilog="All settings, a sentence each: `saccade settings`; of one section: `saccade settings training`.")
 def train(
     arguments: Annotated[
         list[str] | None,
@@ -51,10 +51,7 @@ def train(
     restart: Annotated[bool, typer.Option(help="Throw away what is in the folder.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
 ) -> None:
-    """Train a translator, or go on with one that was stopped.
-
-    Every setting is on the reference page (`saccade settings`).
-    """
+    """Train a translator, or go on with one that was stopped."""
     from saccade import api
 
     api.train(
@@ -234,13 +231,16 @@ def corpus(
 
 @app.command()
 def settings(
+    section: Annotated[
+        str | None, typer.Argument(help="data, tokenizer, model, training or search. Default: all.")
+    ] = None,
     schema: Annotated[bool, typer.Option(help="Print a JSON schema, for editors.")] = False,
 ) -> None:
     """Print every setting with its default and a sentence on what it does (Markdown)."""
     from saccade.config import Config
     from saccade.reference import reference_page
 
-    typer.echo(json.dumps(Config.model_json_schema(), indent=1) if schema else reference_page(), nl=schema)
+    typer.echo(json.dumps(Config.model_json_schema(), indent=1) if schema else reference_page(section), nl=schema)
 
 
 @app.command()

@@ -65,6 +65,6 @@ Try next:
 
 
 def _crossed(translations: list[Translation]) -> Translation:
-    """A translation in which words change places, and the one where the model is surest of it."""
+    """A translation of some words in which they change places, and the one where the model is surest of it."""
     drawable = [(t, t.word_attention) for t in translations[:100] if t.word_attention is not None]
-    return max(drawable, key=lambda pair: (crosses(pair[1]) > 0, pair[1].max(axis=1).mean()))[0]
+    return max(drawable, key=lambda pair: (crosses(pair[1]) > 0, len(pair[1]) > 3, pair[1].max(axis=1).mean()))[0]

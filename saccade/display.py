@@ -33,7 +33,8 @@ class Display:
             yield lambda done: None
             return
         columns = [SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
-        with Progress(*columns, TimeElapsedColumn(), console=self.console, transient=True) as progress:
+        times = [TimeElapsedColumn(), *([TextColumn("left"), TimeRemainingColumn()] if total else [])]
+        with Progress(*columns, *times, console=self.console, transient=True) as progress:
             task = progress.add_task(what, total=total)
             yield lambda done: progress.update(task, completed=done)
 

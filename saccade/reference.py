@@ -8,6 +8,7 @@ from pydantic_core import PydanticUndefined
 
 from saccade.config import (
     CleaningConfig,
+    Config,
     ConvConfig,
     DataConfig,
     RNNConfig,
@@ -16,6 +17,7 @@ from saccade.config import (
     TrainingConfig,
     TransformerConfig,
 )
+from saccade.errors import SaccadeError
 
 SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
     ("data", "data", DataConfig),
@@ -29,8 +31,10 @@ SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
 )
 
 
-def reference_page() -> str:
-    """Every setting: name, kind, default, what it does."""
+def reference_page(only: str | None = None) -> str:
+    """Every setting (of one section: only those): name, kind, default, what it does."""
+    if only is not None and only not in Config.model_fields:
+        raise SaccadeError(f"{only!r} is not a section; sections are {', '.join(Config.model_fields)}")
     parts = [
         "# Settings\n",
         "Every choice is a setting of a YAML file (`--config`) and a `section.key=value` argument. *chosen* means that",
@@ -39,6 +43,8 @@ def reference_page() -> str:
         "`saccade settings --schema` a JSON schema for editors.\n",
     ]
     for title, prefix, section in SECTIONS:
+        if only is not None and prefix.split(".")[0] != only:
+            continue
         parts += [f"## {title}\n", f"{(section.__doc__ or '').strip()}\n"]
         parts += ["| setting | kind | default | |", "|---|---|---|---|"]
         for name, field in section.model_fields.items():

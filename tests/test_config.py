@@ -151,3 +151,11 @@ def test_numbers_survive_the_command_line(name, value):
 
 def test_resolved_settings_are_plain_yaml():
     assert yaml.safe_load(Config().to_yaml())["training"]["label_smoothing"] == 0.1
+
+
+def test_one_section_can_be_shown_alone():
+    page = reference_page("search")
+    assert "`search.beam`" in page
+    assert "`training.seed`" not in page
+    with pytest.raises(SaccadeError, match="'serach' is not a section"):
+        reference_page("serach")

@@ -60,8 +60,9 @@ def _run(config: Config, folder: Path, start_from: str | Path | None, restart: b
         sweep_partials(place)
     torch.set_num_threads(config.training.threads or torch.get_num_threads())
     if device.type == "cuda":
-        torch.cuda.set_device(device)
         torch.set_float32_matmul_precision("high")
+        if device.index is not None:  # so that its generator is the one that checkpoints keep
+            torch.cuda.set_device(device)
 
     prepared = prepare(config, folder / "resume" / "data", display, given)
     config, reasons = _resolve(prepared, base, device)
