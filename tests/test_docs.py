@@ -46,16 +46,16 @@ def brief(command: str) -> str:
 def workplace(tmp_path_factory):
     """A folder with what the pages speak of: a demo, the files of the examples, and a small stand-in for Multi30k."""
     place = tmp_path_factory.mktemp("docs")
-    run(f"saccade corpus en de --out dates --pairs 120 && saccade train --out runs/demo {BRIEF} {TINY}", place)
-    run("mkdir -p multi30k && cp -r $ROOT/recipes . && cp dates.en your.en && cp dates.de your.de", place)
+    check_runs(f"saccade corpus en de --out dates --pairs 120 && saccade train --out runs/demo {BRIEF} {TINY}", place)
+    check_runs("mkdir -p multi30k && cp -r $ROOT/recipes . && cp dates.en your.en && cp dates.de your.de", place)
     for name in ("train", "val", "test_2016_flickr"):
         for form in ("", ".lc.norm.tok"):
             for language in ("en", "de"):
-                run(f"gzip -c dates.{language} > multi30k/{name}{form}.{language}.gz", place)
+                check_runs(f"gzip -c dates.{language} > multi30k/{name}{form}.{language}.gz", place)
     return place
 
 
-def run(command: str, place: Path) -> str:
+def check_runs(command: str, place: Path) -> str:
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "ROOT": str(ROOT),
@@ -89,7 +89,7 @@ def test_every_command_shown_runs(page, workplace):
             for out in re.findall(r"--out (runs/\S+)", command):
                 if "--restart" not in command:
                     shutil.rmtree(workplace / out, ignore_errors=True)
-            run(brief(command), workplace)
+            check_runs(brief(command), workplace)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -97,7 +97,7 @@ def test_every_python_block_runs(page, workplace):
     for body in blocks(page, "python"):
         short = body.replace('{"max_steps": 200}', '{"max_steps": 2, "threads": 1, "validate_bleu_pairs": 2}')
         short = short.replace('out="runs/en-de"', 'out="runs/python", restart=True')
-        run(f"python - <<'EOF'\n{short}\nEOF", workplace)
+        check_runs(f"python - <<'EOF'\n{short}\nEOF", workplace)
 
 
 def test_every_benchmark_that_is_shown_exists():
@@ -124,7 +124,7 @@ def test_every_recipes_own_commands_run(recipe, workplace):
         if command.startswith("saccade"):
             smaller = f" {TINY}" if "transformer" in recipe.stem else " model.width=16 model.embedding=16"
             command = brief(command) + smaller if command.startswith("saccade train") else command
-            run(command, workplace)
+            check_runs(command, workplace)
 
 
 def test_the_settings_page_is_what_the_settings_say():

@@ -1,7 +1,7 @@
 """From settings to layers: the only room that sees both."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple, TypeVar
 
@@ -222,24 +222,24 @@ def _rnn(model: RNNConfig, vocabularies: Vocabularies) -> EncoderDecoder:
             score(query_width=width, key_width=encoder.width, width=width), window(width, model.window_radius)
         )
 
-    ends = (tables.target, tables.output)
+    def parts(inputs: int, readout: Callable[[], nn.Module]) -> rnn.Parts:
+        return rnn.Parts(tables.target, tables.output, stack(inputs), readout(), dropout)
+
     if model.wiring == "bahdanau":
-        fed = stack(embedding + encoder.width)
-        readout: nn.Module = rnn.Maxout(width + embedding + encoder.width, embedding)
-        decoder: nn.Module = rnn.BahdanauDecoder(*ends, fed, readout, dropout, encoder.width, look())
+        made = parts(embedding + encoder.width, lambda: rnn.Maxout(width + embedding + encoder.width, embedding))
+        decoder: nn.Module = rnn.BahdanauDecoder(made, encoder.width, look())
     elif model.wiring == "luong":
-        fed = stack(embedding + (embedding if model.input_feeding else 0))
-        hand_over = rnn.HandOver(encoder.state_width, fed.first.state_width)
-        attentional = nn.Linear(encoder.width + width, embedding)
-        decoder = rnn.LuongDecoder(*ends, fed, attentional, dropout, hand_over, look(), model.input_feeding)
+        fed = embedding if model.input_feeding else 0
+        made = parts(embedding + fed, lambda: nn.Linear(encoder.width + width, embedding))
+        hand_over = rnn.HandOver(encoder.state_width, made.stack.first.state_width)
+        decoder = rnn.LuongDecoder(made, hand_over, look(), model.input_feeding)
     elif model.wiring == "sutskever":
-        readout = nn.Identity() if width == embedding else nn.Linear(width, embedding)
-        decoder = rnn.SutskeverDecoder(*ends, stack(embedding), readout, dropout)
+        same = width == embedding
+        made = parts(embedding, lambda: nn.Identity() if same else nn.Linear(width, embedding))
+        decoder = rnn.SutskeverDecoder(made)
     else:
-        fed = stack(embedding + width)
-        readout = rnn.Maxout(width + embedding + width, embedding)
-        vector = encoder.state_width * model.layers
-        decoder = rnn.ChoDecoder(*ends, fed, readout, dropout, vector, width)
+        made = parts(embedding + width, lambda: rnn.Maxout(width + embedding + width, embedding))
+        decoder = rnn.ChoDecoder(made, encoder.state_width * model.layers, width)
     attends = model.wiring in ("bahdanau", "luong")
     return EncoderDecoder(encoder if attends else SentenceVector(encoder), decoder)
 

@@ -13,6 +13,7 @@ feeding alone.
 """
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -117,18 +118,26 @@ class Glimpse(nn.Module):
         return self.score.prepare(memory.states).unsqueeze(1)
 
 
+class Parts(NamedTuple):
+    """What every recurrent decoder is made of."""
+
+    embedding: nn.Embedding
+    output: nn.Linear
+    stack: RecurrentStack
+    readout: nn.Module
+    dropout: float
+
+
 class _RecurrentDecoder(nn.Module):
     """What the decoders share: the embedding, the stack, and the way out."""
 
-    def __init__(
-        self, embedding: nn.Embedding, output: nn.Linear, stack: RecurrentStack, readout: nn.Module, dropout: float
-    ) -> None:
+    def __init__(self, parts: Parts) -> None:
         super().__init__()
-        self.embedding = embedding
-        self.output = output
-        self.stack = stack
-        self.readout = readout
-        self.dropout = Dropout(dropout)
+        self.embedding = parts.embedding
+        self.output = parts.output
+        self.stack = parts.stack
+        self.readout = parts.readout
+        self.dropout = Dropout(parts.dropout)
 
     def project(self, hidden: Tensor) -> Tensor:
         return self.output(hidden)
@@ -158,19 +167,10 @@ class ChoDecoder(_RecurrentDecoder):
 
     attends = False
 
-    def __init__(
-        self,
-        embedding: nn.Embedding,
-        output: nn.Linear,
-        stack: RecurrentStack,
-        readout: nn.Module,
-        dropout: float,
-        vector_width: int,
-        context_width: int,
-    ) -> None:
-        super().__init__(embedding, output, stack, readout, dropout)
+    def __init__(self, parts: Parts, vector_width: int, context_width: int) -> None:
+        super().__init__(parts)
         self.summary = nn.Linear(vector_width, context_width)
-        self.bridge = Bridge(context_width, stack)
+        self.bridge = Bridge(context_width, parts.stack)
 
     def init_state(self, memory: Memory, capacity: int | None = None) -> RecurrentState:
         context = torch.tanh(self.summary(memory.states))  # (B, 1, ·)
@@ -195,19 +195,10 @@ class BahdanauDecoder(_RecurrentDecoder):
 
     attends = True
 
-    def __init__(
-        self,
-        embedding: nn.Embedding,
-        output: nn.Linear,
-        stack: RecurrentStack,
-        readout: nn.Module,
-        dropout: float,
-        memory_width: int,
-        look: Glimpse,
-    ) -> None:
-        super().__init__(embedding, output, stack, readout, dropout)
+    def __init__(self, parts: Parts, memory_width: int, look: Glimpse) -> None:
+        super().__init__(parts)
         self.look = look
-        self.bridge = Bridge(memory_width // 2, stack)
+        self.bridge = Bridge(memory_width // 2, parts.stack)
 
     def init_state(self, memory: Memory, capacity: int | None = None) -> RecurrentState:
         backward_first = memory.states[:, 0].chunk(2, dim=-1)[1]  # h←_1 has read the whole sentence
@@ -254,18 +245,8 @@ class LuongDecoder(_RecurrentDecoder):
 
     attends = True
 
-    def __init__(
-        self,
-        embedding: nn.Embedding,
-        output: nn.Linear,
-        stack: RecurrentStack,
-        readout: nn.Linear,
-        dropout: float,
-        hand_over: HandOver,
-        look: Glimpse,
-        input_feeding: bool,
-    ) -> None:
-        super().__init__(embedding, output, stack, readout, dropout)
+    def __init__(self, parts: Parts, hand_over: HandOver, look: Glimpse, input_feeding: bool) -> None:
+        super().__init__(parts)
         self.hand_over = hand_over
         self.look = look
         self.input_feeding = input_feeding
