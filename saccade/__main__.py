@@ -2,8 +2,9 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import IO, Annotated, Any
@@ -69,6 +70,7 @@ def train(
 @app.command()
 def translate(
     folder: Folder,
+    text: Annotated[str | None, typer.Argument(help="The same as --input.")] = None,
     input: Annotated[str, typer.Option("--input", "-i", help="Text, one sentence a line; - is standard input.")] = "-",
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write; - is standard output.")] = "-",
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept alive; 1 is greedy.")] = None,
@@ -94,16 +96,17 @@ def translate(
         "n_best": n_best,
     }
     search: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
-    lines, done = read_lines(input), 0
+    lines, done = read_lines(text or input), 0
     # A pipe or a device is written to; only a file is put in place whole.
     special = output == "-" or (Path(output).exists() and not Path(output).is_file())
     place = nullcontext(None if output == "-" else Path(output)) if special else written_atomically(_resolved(output))
     with writing(output), place as path, Display().task("translating") as progress, _writer(path) as file:
         while window := list(islice(lines, WINDOW)):
-            for translation in translator.stream(window, lambda n, before=done: progress(before + n), **search):  # type: ignore[misc]
+            shown = partial(_shown, progress, done)
+            for translation in translator.stream(window, shown, first=done + 1, **search):
                 for best in translation.n_best or [translation]:
-                    text = f"{done} ||| {best.text} ||| {best.score:.4f}" if n_best else best.text
-                    file.write(text + "\n")
+                    line = f"{done} ||| {best.text} ||| {best.score:.4f}" if n_best else best.text
+                    file.write(line + "\n")
                     if not n_best:
                         break
                 done += 1
@@ -147,6 +150,8 @@ def evaluate(
         answer = {"scores": [s.to_dict() for s in scores], "comparisons": [c.to_dict() for c in comparisons]}
         typer.echo(json.dumps(answer, indent=1))
         return
+    if against is not None:
+        typer.echo(f"{against} → {folder}:", err=True)
     for line in comparisons or scores:
         typer.echo(str(line))
 
@@ -266,6 +271,10 @@ def main() -> None:
     except BrokenPipeError:  # `saccade translate … | head`
         sys.stderr.close()
         sys.exit(141)
+
+
+def _shown(progress: Callable[[int], None], before: int, done: int) -> None:
+    progress(before + done)
 
 
 def _writer(path: Path | None) -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from saccade.config import Config, is_override, merge_settings, read_settings
+from saccade.config import Config, fields_of, is_override, merge_settings, read_settings
 from saccade.display import Display
 from saccade.errors import SaccadeError
 from saccade.folder import load
@@ -52,8 +52,10 @@ def settings_from(
     for file in files:
         if "=" in file and not Path(file).exists():
             name = file.partition("=")[0]
+            sections_with = [section for section in Config.model_fields if name in fields_of([section])]
+            near = f"; did you mean {sections_with[0]}.{file}?" if sections_with else ""
             raise SaccadeError(
-                f"{file!r}: {name} is neither a setting nor a file; settings are written section.key=value"
+                f"{file!r}: {name} is neither a setting nor a file; settings are written section.key=value{near}"
             )
     settings = read_settings(config, overrides)
     unknown = [name for name in sections or {} if name not in Config.model_fields]

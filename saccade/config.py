@@ -10,7 +10,7 @@ folder keeps the resolved file. The sentence on each field is the help of the co
 
 import difflib
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
 
@@ -285,6 +285,9 @@ class SearchConfig(Section):
     )
     max_length_factor: float = Field(2.0, gt=0, description="Longest output: this many times the source's pieces …")
     max_length_extra: int = Field(20, ge=0, description="… plus this many.")
+    max_source: int = Field(
+        2048, gt=0, description="Refuse a sentence of more pieces than this, rather than take minutes and gigabytes."
+    )
     batch_tokens: int = Field(4096, gt=0, description="Most source tokens translated at once, padding counted.")
 
 
@@ -400,7 +403,7 @@ def _explain(problem: Any, where: str) -> str:
     name = ".".join(location)
     if problem["type"] == "extra_forbidden":
         families = {part for part in problem["loc"] if part in FAMILIES}
-        known = _fields_of([*location[:-1]], families)
+        known = fields_of([*location[:-1]], families)
         near = difflib.get_close_matches(location[-1], known, n=1, cutoff=0.5)
         remedy = f"did you mean {'.'.join([*location[:-1], near[0]])}?" if near else f"known here: {', '.join(known)}"
         return f"{where}: unknown setting {name}; {remedy}"
@@ -409,7 +412,7 @@ def _explain(problem: Any, where: str) -> str:
     return f"{where}: {name}={problem['input']!r}: {problem['msg'][0].lower()}{problem['msg'][1:]}"
 
 
-def _fields_of(path: list[str], families: set[Any]) -> list[str]:
+def fields_of(path: list[str], families: Collection[Any] = ()) -> list[str]:
     """Names of the settings in the section at `path`."""
     section: Any = Config
     for key in path:
@@ -425,5 +428,5 @@ def _fields_of(path: list[str], families: set[Any]) -> list[str]:
     return list(section.model_fields)
 
 
-def _tags(families: set[Any]) -> list[Any]:
+def _tags(families: Collection[Any]) -> list[Any]:
     return [Literal[family] for family in families]

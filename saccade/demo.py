@@ -59,7 +59,7 @@ def run_demo(out: Path, minutes: float) -> None:
         f"""
 Try next:
   echo "Friday, March 3, 2017" | {saccade} translate {out}
-  {saccade} train your.de your.en --out runs/de-en      (your own pairs; nothing else needs setting)
+  {saccade} train your.de your.en --out runs/de-en      # your own pairs; nothing else needs setting
   {saccade} info {out}"""
     )
 

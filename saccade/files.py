@@ -30,6 +30,8 @@ def written_atomically(path: str | Path) -> Iterator[Path]:
     try:
         part = scratch / path.name
         yield part
+        if part.is_file():
+            part.chmod(0o666 & ~_umask())  # some libraries make files that only their maker may read
         _flush_tree(part)
         os.replace(part, path)
         _flush(path.parent)
@@ -76,6 +78,12 @@ def sweep_partials(folder: str | Path) -> None:
     """Remove what writers that were killed left in `folder`."""
     for scratch in Path(folder).glob(".*.partial"):
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
 
 
 def _flush_tree(path: Path) -> None:

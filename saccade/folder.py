@@ -50,7 +50,7 @@ def card(folder: Path, record: dict[str, Any]) -> str:
     """The model card."""
     config = Config.load(folder / CONFIG)
     rows = "\n".join(
-        f"| {score['metric']} | {score['value']:.2f} | `{score['signature']}` |" for score in record.get("scores", [])
+        f"- {score['metric']} **{score['value']:.2f}** `{score['signature']}`" for score in record.get("scores", [])
     )
     shape = ", ".join(f"{key} {value}" for key, value in config.model.model_dump().items() if value is not None)
     return f"""# {config.data.source} → {config.data.target}
@@ -69,8 +69,6 @@ A sequence-to-sequence model trained with Saccade {record.get("saccade", "")}.
 
 Scores on the validation set ({record.get("valid_pairs", 0):,} pairs), {record.get("search", "")}:
 
-| metric | score | signature |
-|---|---|---|
 {rows}
 """
 

@@ -64,7 +64,7 @@ def choose_training(config: Config, train: Store, device: torch.device) -> tuple
     max_steps = given.max_steps or max(300, round(band.epochs * steps_an_epoch))
     rate = given.learning_rate or default_learning_rate(config.model)
     warmup = given.warmup_steps if given.warmup_steps is not None else min(4000, max(1, round(0.08 * max_steps)))
-    sometimes = min(math.ceil(max_steps / 25), round(2 * steps_an_epoch))
+    sometimes = min(max(20, math.ceil(max_steps / 25)), max_steps, max(1, round(2 * steps_an_epoch)))
     every = given.validate_every or max(1, math.ceil(max_steps / 40), sometimes)
     bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
     chosen = {

@@ -131,18 +131,16 @@ class Translator:
         return list(self.stream(text, **search))
 
     def stream(
-        self, texts: Sequence[str], progress: Callable[[int], None] | None = None, **search: Any
+        self, texts: Sequence[str], progress: Callable[[int], None] | None = None, first: int = 1, **search: Any
     ) -> Iterator[Translation]:
-        """Translations of `texts`, in their order; those of like length are worked on together."""
+        """Translations of `texts`, in their order; those of like length are worked on together.
+
+        `first` is the number by which a sentence that is refused is named, if it is the first.
+        """
         settings = self._settings(search)
         encoded = self.tokenizers.source.encode_batch(list(texts))
         blank = [not text.strip() for text in texts]
-        for number, ids in enumerate(encoded, start=1):
-            if self.longest is not None and len(ids) >= self.longest:
-                raise SaccadeError(
-                    f"sentence {number}: has {len(ids) + 1:,} pieces with its end, the model's positions hold "
-                    f"{self.longest:,}; split it, or use a model without learned positions"
-                )
+        self._check_lengths(encoded, settings.max_source, first)
         found: dict[int, list[Hypothesis]] = {}
         order = sorted((i for i in range(len(texts)) if not blank[i]), key=lambda i: -len(encoded[i]))
         for batch in _by_tokens(order, encoded, settings.batch_tokens):
@@ -165,6 +163,8 @@ class Translator:
                 strict=True,
             )
         )
+        for side in zip(*pairs, strict=True):
+            self._check_lengths(side, self.config.search.max_source, 1)
         longest = [max(len(source), len(target)) for source, target in pairs]
         order = sorted(range(len(pairs)), key=lambda i: -longest[i])
         scores = [0.0] * len(pairs)
@@ -180,6 +180,15 @@ class Translator:
         batch = collate([(self.tokenizers.source.encode(source), list(target_ids))], [0]).to(self.device)
         output = self.model(batch.source, batch.source_mask, batch.inputs, need_weights=True)
         return [weights[0].cpu().double().numpy() for weights in output.attentions or ()]
+
+    def _check_lengths(self, sentences: Sequence[Sequence[int]], most: int, first: int) -> None:
+        most = most if self.longest is None else min(most, self.longest - 1)
+        for number, ids in enumerate(sentences, start=first):
+            if len(ids) > most:
+                raise SaccadeError(
+                    f"line {number:,}: a sentence of {len(ids):,} pieces, more than the {most:,} taken; split it"
+                    + ("" if self.longest is not None else " or raise search.max_source in the folder's config.yaml")
+                )
 
     def _settings(self, search: dict[str, Any]) -> SearchConfig:
         settings = self.config.with_changes({"search": search}).search if search else self.config.search

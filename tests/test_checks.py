@@ -140,3 +140,28 @@ def test_the_demo_runs(tmp_path, monkeypatch, capsys):
     said = capsys.readouterr().out
     for part in ("reference", "BLEU", "chrF2", "strongest", "Try next:", "translate", "info"):
         assert part in said
+
+
+def test_a_sentence_of_endless_length_is_refused_by_its_line(trained):
+    translator = saccade.load(trained)
+    with pytest.raises(SaccadeError, match=r"line 8: a sentence of .* pieces, more than the 2,048 taken"):
+        list(translator.stream(["seventeen", "x" * 100_000], first=7))
+    with pytest.raises(SaccadeError, match="line 1: a sentence"):
+        translator.score(["x" * 100_000], ["y"])
+
+
+def test_a_refused_corpus_leaves_no_folder_behind(tmp_path, tiny):
+    (tmp_path / "a.de").write_text("eins\n")
+    (tmp_path / "a.en").write_text("one\ntwo\n")
+    with pytest.raises(SaccadeError, match="differ in length"):
+        train(str(tmp_path / "a.de"), str(tmp_path / "a.en"), *tiny, out=tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_setting_without_its_section_is_told_which():
+    with pytest.raises(SaccadeError, match=r"did you mean training\.max_steps=60\?"):
+        settings_from(["max_steps=60"])
+
+
+def test_weights_can_be_read_by_others(trained):
+    assert (trained / "model.safetensors").stat().st_mode & 0o777 == (trained / "config.yaml").stat().st_mode & 0o777

@@ -112,15 +112,15 @@ class Trainer:
             log,
         ):
             try:
-                reason = self._ended()
+                reason = self.ended()
                 while reason is None:
                     self._step(stream, log, bar)
-                    if progress.step % known(settings.validate_every) == 0 or self._ended() is not None:
+                    if progress.step % known(settings.validate_every) == 0 or self.ended() is not None:
                         self._validate(log)
                         self._checkpoint()
                     elif progress.step % known(settings.checkpoint_every) == 0:
                         self._checkpoint()
-                    reason = self._ended()
+                    reason = self.ended()
                     if interrupted() and reason is None:
                         self._checkpoint(extra=True)
                         reason = "interrupted"
@@ -133,7 +133,8 @@ class Trainer:
         for position, batch in self.batcher.stream(start):
             yield position, batch.pin_memory() if self.device.type == "cuda" else batch
 
-    def _ended(self) -> str | None:
+    def ended(self) -> str | None:
+        """Why there is nothing more to do; None if there is."""
         settings, progress = self.settings, self.progress
         if progress.step >= known(settings.max_steps):
             return f"all {progress.step:,} steps are done"

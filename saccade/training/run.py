@@ -15,9 +15,10 @@ from saccade.data.store import Store
 from saccade.data.tokenizers import Tokenizers
 from saccade.devices import autocast, describe_device, device_for
 from saccade.display import Display
+from saccade.errors import SaccadeError
 from saccade.evaluation.metrics import bleu, score_corpus, tokenizer_for
 from saccade.files import remove_folder, sweep_partials, writing
-from saccade.folder import CONFIG, WEIGHTS, write_record
+from saccade.folder import CONFIG, RECORD, WEIGHTS, write_record
 from saccade.models.build import build_model, count_parameters
 from saccade.planning import choose_model, choose_training, estimate, spell_time
 from saccade.training import checkpoint
@@ -40,7 +41,7 @@ def train(
     `start_from`: begin with the weights and the tokenizer of another folder (fine-tuning). `restart`: throw away what
     `out` holds. Raises KeyboardInterrupt, after saving, when the run was interrupted.
     """
-    with writing(out, "choose another --out; the same command goes on from the last checkpoint"):
+    with writing(out, "choose another --out"):
         return _run(config, Path(out), start_from, restart, display or Display())
 
 
@@ -64,7 +65,12 @@ def _run(config: Config, folder: Path, start_from: str | Path | None, restart: b
         if device.index is not None:  # so that its generator is the one that checkpoints keep
             torch.cuda.set_device(device)
 
-    prepared = prepare(config, folder / "resume" / "data", display, given)
+    try:
+        prepared = prepare(config, folder / "resume" / "data", display, given)
+    except SaccadeError:
+        if not any(path.is_file() for path in folder.rglob("*")):  # nothing came of it: leave nothing
+            remove_folder(folder)
+        raise
     config, reasons = _resolve(prepared, base, device)
     for line in [*prepared.reasons, *reasons]:
         display.say(line)
@@ -86,6 +92,12 @@ def _run(config: Config, folder: Path, start_from: str | Path | None, restart: b
     trainer = Trainer(config.training, model, batcher, _validator(config, translator, prepared.valid), folder, display)
     restored = trainer.restore()
     config.save(folder / CONFIG)
+    if (folder / RECORD).exists() and (reason := trainer.ended()) is not None:
+        display.say(
+            f"{folder}: is trained already ({reason}); go on with a larger training.max_steps or training.patience"
+        )
+        checkpoint.load_weights(model, folder / WEIGHTS)
+        return translator
     if restored:
         display.say(f"resuming: step {trainer.progress.step:,} of {config.training.max_steps:,} ({folder}/resume)")
     else:
