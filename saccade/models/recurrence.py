@@ -1,7 +1,7 @@
 """Recurrent layers and encoders, with states that are explicit.
 
-The recurrent unit is cuDNN's: its GRU applies the reset gate after the recurrent product, Cho's before it; the two
-learn alike and only the former has a fused kernel.
+The recurrent unit is cuDNN's: its GRU applies the reset gate after the recurrent product, Cho's before it. Only the
+former has a fused kernel; what the difference costs in quality has not been measured here.
 """
 
 from collections.abc import Callable
