@@ -182,6 +182,65 @@ def score(
 
 
 @app.command()
+def compare(
+    arguments: Annotated[
+        list[str],
+        typer.Argument(
+            help="Recipes to train, trained folders, and settings for all of them (`section.key=value`).",
+            metavar="RECIPES… [SECTION.KEY=VALUE]...",
+        ),
+    ],
+    data: Annotated[
+        tuple[str, str] | None, typer.Option(help="Training files, source and target. Default: built-in.")
+    ] = None,
+    valid: Annotated[
+        tuple[str, str] | None, typer.Option(help="Validation files, source and target. Default: held out.")
+    ] = None,
+    test: Annotated[tuple[str, str] | None, typer.Option(help="Test files, source and reference.")] = None,
+    gold: Annotated[str | None, typer.Option(help="Word links drawn by hand (Pharaoh format), for AER.")] = None,
+    gold_text: Annotated[tuple[str, str] | None, typer.Option(help="The sentences of --gold.")] = None,
+    out: Annotated[Path, typer.Option(help="Where models, table and figures go.")] = Path("runs/compare"),
+    seeds: Annotated[int, typer.Option(help="Train each recipe so many times, with seeds 1, 2, …", min=1)] = 1,
+    jobs: Annotated[int, typer.Option(help="Rows trained at the same time.", min=1)] = 1,
+    quality: Annotated[
+        float | None, typer.Option(help="Validation BLEU whose time is given. Default: 90% of the best seen.")
+    ] = None,
+    sentence: Annotated[
+        int | None, typer.Option(help="Number of the test sentence whose alignments are drawn, from 0.")
+    ] = None,
+    device: Device = None,
+) -> None:
+    """Train or load each recipe and write one table of what each bought: Markdown, JSON, HTML, figures.
+
+    Goes on where it was stopped; a row that fails is named and the others are kept.
+    """
+    from saccade.comparing.plan import Plan, rows_of
+    from saccade.comparing.run import compare as run_comparison
+    from saccade.config import is_override
+    from saccade.display import Display
+
+    overrides = tuple(argument for argument in arguments if is_override(argument))
+    rows = rows_of([Path(argument) for argument in arguments if not is_override(argument)])
+    plan = Plan(
+        out=str(out),
+        data=data or (),
+        valid=valid or (),
+        test=test or (),
+        gold=gold,
+        gold_text=gold_text or (),
+        overrides=overrides,
+        seeds=tuple(range(1, seeds + 1)),
+        device=device,
+        shown=sentence,
+    )
+    lines = run_comparison(rows, plan, jobs=jobs, quality=quality, display=Display())
+    typer.echo((out / "table.md").read_text(encoding="utf-8"), nl=False)
+    typer.echo(f"{out}/index.html", err=True)
+    if failed := [line.name for line in lines if line.failed]:
+        raise SaccadeError(f"{len(failed)} of {len(lines)} rows failed: {', '.join(failed)}; see the notes above")
+
+
+@app.command()
 def info(folder: Folder, as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False) -> None:
     """Say what is in a folder: model, parameters, data, scores."""
     from saccade.summary import summarise

@@ -333,7 +333,7 @@ class Config(Section):
 
 def read_settings(path: str | Path | None = None, overrides: Iterable[str] = ()) -> dict[str, Any]:
     """The settings of a file with overrides applied, as they were written: nothing checked, nothing filled in."""
-    settings = {} if path is None else _read_yaml(Path(path))
+    settings = {} if path is None else _read_extended(Path(path))
     for override in overrides:
         _apply_override(settings, override)
     return settings
@@ -352,6 +352,21 @@ def is_override(argument: str) -> bool:
     """True for `section.key=value`, as opposed to a file name."""
     name, equals, _ = argument.partition("=")
     return bool(equals) and name.split(".")[0] in Config.model_fields and not Path(argument).exists()
+
+
+def _read_extended(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """A file's settings, laid over those of the file that it `extends` (a path relative to its own)."""
+    if path.resolve() in seen:
+        raise SaccadeError(f"{path}: extends itself, by way of {' → '.join(map(str, seen))}; break the circle")
+    settings = _read_yaml(path)
+    base = settings.pop("extends", None)
+    if base is None:
+        return settings
+    if not isinstance(base, str):
+        raise SaccadeError(f"{path}: extends={base!r} is not the path of a YAML file")
+    extended = _read_extended(path.parent / base, (*seen, path.resolve()))
+    merge_settings(extended, settings)
+    return extended
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
