@@ -208,6 +208,7 @@ def compare(
     sentence: Annotated[
         int | None, typer.Option(help="Number of the test sentence whose alignments are drawn, from 0.")
     ] = None,
+    speed: Annotated[bool, typer.Option(help="Measure how fast each row learns and writes, one at a time.")] = True,
     device: Device = None,
 ) -> None:
     """Train or load each recipe and write one table of what each bought: Markdown, JSON, HTML, figures.
@@ -233,7 +234,7 @@ def compare(
         device=device,
         shown=sentence,
     )
-    lines = run_comparison(rows, plan, jobs=jobs, quality=quality, display=Display())
+    lines = run_comparison(rows, plan, jobs=jobs, quality=quality, speed=speed, display=Display())
     typer.echo((out / "table.md").read_text(encoding="utf-8"), nl=False)
     typer.echo(f"{out}/index.html", err=True)
     if failed := [line.name for line in lines if line.failed]:

@@ -1,7 +1,8 @@
-"""One row and one seed, in a process of its own: `python -m saccade.comparing.measure quality|speed PLAN ROW SEED`.
+"""Rows measured in a process of their own: `python -m saccade.comparing.measure quality|speed PLAN` < rows.
 
-`quality` trains (or goes on, or finds it trained) and measures what the model writes; `speed` is run while nothing
-else is, and measures how fast it learns and writes. Each leaves one JSON file, put in place whole.
+Standard input names a row a line, as JSON. `quality` trains (or goes on, or finds it trained) and measures what the
+model writes; `speed` is run while nothing else is, and measures how fast it learns and writes. Each row leaves one JSON
+file, put in place whole; the process ends at the first row that fails.
 """
 
 import json
@@ -14,6 +15,7 @@ import torch
 
 from saccade import api
 from saccade.comparing.plan import Plan, Row
+from saccade.comparing.results import write_result
 from saccade.config import Config, known
 from saccade.data.batching import Batch, Batcher, collate
 from saccade.data.store import Store
@@ -28,7 +30,7 @@ from saccade.training.objectives import CrossEntropy
 from saccade.training.optim import make_optimizer
 from saccade.translator import Translator
 
-SECONDS = 2.0  # a speed is measured for at least so long
+SECONDS = 1.0  # a speed is measured for at least so long
 LENGTHS = (8, 16, 32, 64, 128, 256)  # of the cost curve
 COST_TOKENS = 4096
 DECODED = 128  # sentences
@@ -139,13 +141,13 @@ def _cost(config: Config, translator: Translator) -> list[dict[str, float]]:
     curve = []
     vocabularies = [side.size for side in (translator.tokenizers.source, translator.tokenizers.target)]
     generator = torch.Generator().manual_seed(1)
+    step = _Step(config, translator)
     for length in LENGTHS:
         if translator.longest is not None and 2 * length > translator.longest:
             break
         rows = max(1, COST_TOKENS // length)
         sides = [torch.randint(4, size, (rows, length), generator=generator).tolist() for size in vocabularies]
         batch = collate(list(zip(*sides, strict=True)), range(rows)).to(translator.device)
-        step = _Step(config, translator)
         step(batch)
         if translator.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats()
@@ -183,11 +185,14 @@ class _Step:
         return time.perf_counter()
 
 
-def main(what: str, plan_path: str, path: str, name: str, seed: str) -> None:
-    """Measure, and write down what was found."""
-    plan, row = Plan.load(plan_path), Row(name, Path(path))
-    measured = {"quality": quality, "speed": speed}[what](plan, row, int(seed))
-    write_text(row.results(plan, int(seed)) / f"{what}.json", json.dumps(measured, ensure_ascii=False) + "\n")
+def main(what: str, plan_path: str) -> None:
+    """Measure row after row, and write down what was found."""
+    plan = Plan.load(plan_path)
+    for line in sys.stdin:
+        name, path, seed = json.loads(line)
+        row = Row(name, Path(path))
+        measured = {"quality": quality, "speed": speed}[what](plan, row, seed)
+        write_result(what, row, seed, plan, measured)
 
 
 if __name__ == "__main__":

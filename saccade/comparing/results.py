@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Any
 
 from saccade.comparing.plan import Plan, Row
+from saccade.files import read_json, write_text
 
 
 def fingerprint(row: Row, plan: Plan) -> str:
@@ -17,8 +18,14 @@ def fingerprint(row: Row, plan: Plan) -> str:
 
 def read_result(what: str, row: Row, seed: int, plan: Plan) -> dict[str, Any] | None:
     """What was measured, if it was measured as the plan stands now."""
-    place = row.results(plan, seed)
-    result, mark = place / f"{what}.json", place / f"{what}.mark"
-    if not result.exists() or not mark.exists() or mark.read_text(encoding="utf-8") != fingerprint(row, plan):
+    path = row.results(plan, seed) / f"{what}.json"
+    if not path.exists():
         return None
-    return dict(json.loads(result.read_text(encoding="utf-8")))
+    found = read_json(path, "remove the file: the row is then measured again")
+    return found if found.pop("mark", None) == fingerprint(row, plan) else None
+
+
+def write_result(what: str, row: Row, seed: int, plan: Plan, measured: dict[str, Any]) -> None:
+    """Keep what was measured, marked with what it depends on."""
+    text = json.dumps(measured | {"mark": fingerprint(row, plan)}, ensure_ascii=False)
+    write_text(row.results(plan, seed) / f"{what}.json", text + "\n")

@@ -1,5 +1,6 @@
 """A whole comparison: every row and seed in its own process, so that one that fails takes nothing else with it."""
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,21 +11,26 @@ from threading import Event
 
 from saccade.comparing.figures import draw_figures
 from saccade.comparing.plan import Plan, Row
-from saccade.comparing.results import fingerprint, read_result
+from saccade.comparing.results import read_result
 from saccade.comparing.table import Line, lines_of, to_html, to_json, to_markdown
 from saccade.display import Display
 from saccade.files import write_text
 
+Task = tuple[Row, int]  # a row and a seed
+Failures = dict[tuple[str, int], str]
 
-def compare(rows: Sequence[Row], plan: Plan, *, jobs: int, quality: float | None, display: Display) -> list[Line]:
+
+def compare(
+    rows: Sequence[Row], plan: Plan, *, jobs: int, quality: float | None, speed: bool, display: Display
+) -> list[Line]:
     """Measure what is not measured yet, then write table.md, table.json, index.html and figures/ into `plan.out`."""
     plan.check()
     plan_path = plan.save()
     tasks = [(row, seed) for row in rows for seed in row.seeds(plan)]
-    failures = _measure("quality", tasks, plan, plan_path, jobs, display)
-    # Speeds are taken one after the other, when nothing else runs.
-    measured = [(row, plan.seeds[0]) for row in rows if (row.name, plan.seeds[0]) not in failures]
-    failures |= _measure("speed", measured, plan, plan_path, 1, display)
+    failures = _measure("quality", [[task] for task in tasks], plan, plan_path, jobs, display)
+    if speed:  # of one after the other, when nothing else runs
+        measured = [(row, plan.seeds[0]) for row in rows if (row.name, plan.seeds[0]) not in failures]
+        failures |= _measure("speed", [measured], plan, plan_path, 1, display)
     lines = lines_of(rows, plan, failures, quality)
     out = Path(plan.out)
     figures = draw_figures(lines, plan, out / "figures")
@@ -35,42 +41,54 @@ def compare(rows: Sequence[Row], plan: Plan, *, jobs: int, quality: float | None
 
 
 def _measure(
-    what: str, tasks: Sequence[tuple[Row, int]], plan: Plan, plan_path: Path, jobs: int, display: Display
-) -> dict[tuple[str, int], str]:
-    """Run the tasks that have no result yet, `jobs` at a time; what failed, and why."""
-    failures: dict[tuple[str, int], str] = {}
-    wanted = [(row, seed) for row, seed in tasks if read_result(what, row, seed, plan) is None]
-    if done := len(tasks) - len(wanted):
-        display.say(f"{what}: {done} of {len(tasks)} are measured already")
+    what: str, groups: Sequence[Sequence[Task]], plan: Plan, plan_path: Path, jobs: int, display: Display
+) -> Failures:
+    """Run what has no result yet, a process for each group and `jobs` at a time; what failed, and why."""
+    failures: Failures = {}
+    lacking = [[task for task in group if read_result(what, *task, plan) is None] for group in groups]
+    wanted, total = sum(map(len, lacking)), sum(map(len, groups))
+    if wanted < total:
+        display.say(f"{what}: {total - wanted} of {total} are measured already")
     children: set[subprocess.Popen[bytes]] = set()
     stopped = Event()
 
-    def run(row: Row, seed: int) -> None:
-        if stopped.is_set():
-            return
-        place = row.results(plan, seed)
-        place.mkdir(parents=True, exist_ok=True)
-        mark = fingerprint(row, plan)
-        command = [sys.executable, "-m", "saccade.comparing.measure", what, plan_path, row.path, row.name, str(seed)]
-        with open(place / f"{what}.log", "wb") as log:
-            child = subprocess.Popen([str(part) for part in command], stdout=log, stderr=subprocess.STDOUT)
-            children.add(child)
-            status = child.wait()
-            children.discard(child)
-        if status == 0:
-            write_text(place / f"{what}.mark", mark)
-        elif not stopped.is_set():
-            failures[row.name, seed] = _last_words(place / f"{what}.log", status)
+    def run(group: Sequence[Task]) -> None:
+        """A process that ends before its last row has failed at the first row without a result; the rest go on."""
+        while group and not stopped.is_set():
+            first, seed = group[0]
+            log = first.results(plan, seed) / f"{what}.log"
+            status = _child(what, group, plan_path, log, children)
+            group = [task for task in group if read_result(what, *task, plan) is None]
+            if group and not stopped.is_set():
+                failures[group[0][0].name, group[0][1]] = _last_words(log, status)
+                group = group[1:]
 
-    with ThreadPoolExecutor(jobs) as pool, display.task(what, len(wanted)) as progress, _ending(children, stopped):
-        waiting = {pool.submit(run, row, seed): (row, seed) for row, seed in wanted}
-        for count, finished in enumerate(as_completed(waiting), start=1):
+    with ThreadPoolExecutor(jobs) as pool, display.task(what, wanted) as progress, _ending(children, stopped):
+        waiting = {pool.submit(run, group): group for group in lacking if group}
+        done = 0
+        for finished in as_completed(waiting):
             finished.result()
-            row, seed = waiting[finished]
-            failed = failures.get((row.name, seed))
-            display.say(f"{what}: {row.name}, seed {seed}: {f'failed: {failed}' if failed else 'done'}")
-            progress(count)
+            for row, seed in waiting[finished]:
+                failed = failures.get((row.name, seed))
+                display.say(f"{what}: {row.name}, seed {seed}: {f'failed: {failed}' if failed else 'done'}")
+            done += len(waiting[finished])
+            progress(done)
     return failures
+
+
+def _child(
+    what: str, group: Sequence[Task], plan_path: Path, log: Path, children: set["subprocess.Popen[bytes]"]
+) -> int:
+    """Measure the rows of a group in a process of their own; how it ended."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    named = "".join(json.dumps([row.name, str(row.path), seed]) + "\n" for row, seed in group)
+    command = [sys.executable, "-m", "saccade.comparing.measure", what, str(plan_path)]
+    with open(log, "wb") as file:
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT)
+        children.add(child)
+        child.communicate(named.encode())
+        children.discard(child)
+    return child.returncode
 
 
 @contextmanager
