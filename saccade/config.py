@@ -144,16 +144,17 @@ class TransformerConfig(Section):
 
 
 class RNNConfig(Section):
-    """Recurrent encoder–decoders (Cho 2014, Sutskever 2014, Bahdanau 2015, Luong 2015)."""
+    """Recurrent encoder–decoders, from Kalchbrenner & Blunsom 2013 to Wu et al. 2016 (GNMT)."""
 
     family: Literal["rnn"]
     size: Size | None = Field(
         None, description="A named size, which the settings below override one by one. Chosen from corpus and machine."
     )
-    wiring: Literal["cho", "sutskever", "bahdanau", "luong"] = Field(
+    wiring: Literal["rctm", "cho", "sutskever", "bahdanau", "luong", "gnmt"] = Field(
         "bahdanau",
-        description="What the decoder gets of the source. `cho`: one vector, at every step; `sutskever`: one vector, "
-        "as its initial state; `bahdanau`: attention from the state before each step; `luong`: from that after it.",
+        description="What the decoder gets of the source. `rctm`: one vector, made by convolutions, at every step; "
+        "`cho`: one vector, at every step; `sutskever`: one vector, as its initial state; `bahdanau`: attention from "
+        "the state before each step; `luong`: from that after it; `gnmt`: as `bahdanau`, told to all of many layers.",
     )
     score: str = Field(
         "additive",
@@ -165,12 +166,26 @@ class RNNConfig(Section):
     input_feeding: bool = Field(
         True, description="With `luong`, tell each step the last attentional vector (Luong et al. 2015, 3.3)."
     )
-    cell: Literal["gru", "lstm"] = Field("gru", description="The recurrent unit.")
+    cell: Literal["gru", "lstm", "tanh"] | None = Field(
+        None,
+        description="The recurrent unit; `tanh` has no gates. Chosen: `lstm` with `gnmt`, `tanh` with `rctm`, "
+        "otherwise `gru`.",
+    )
     embedding: int | None = Field(None, gt=0, description="Width of the word embeddings.")
     width: int | None = Field(None, gt=0, description="Width of the recurrent states (of each direction).")
-    layers: int = Field(1, gt=0, description="Stacked recurrent layers, in the encoder and in the decoder.")
+    layers: int | None = Field(
+        None,
+        gt=0,
+        description="Stacked recurrent layers, in the encoder and in the decoder. Chosen: 1; with `gnmt` 2 to 8, by "
+        "size.",
+    )
     bidirectional: bool | None = Field(
-        None, description="Read the source in both directions. Chosen: with `bahdanau` yes, otherwise no."
+        None,
+        description="Read the source in both directions. Chosen: with `bahdanau` and `gnmt` (its lowest layer) yes, "
+        "otherwise no.",
+    )
+    largest_kernel: int = Field(
+        20, ge=2, description="With `rctm`, columns that its largest convolution spans; 20 are made for 210 pieces."
     )
     reverse_source: bool = Field(False, description="Read the source backwards (Sutskever et al. 2014, 3.3).")
     tied: Literal["all", "decoder", "none"] | None = Field(

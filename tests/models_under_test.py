@@ -59,6 +59,8 @@ MODELS: dict[str, list[str]] = {
         "model.layers=2",
         "model.reverse_source=true",
     ],
+    "rnn rctm": [*RNN, "model.wiring=rctm", "model.largest_kernel=3"],
+    "rnn gnmt": [*RNN, "model.wiring=gnmt", "model.layers=4"],
 }
 
 
