@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from functools import partial
 from itertools import islice, zip_longest
 from pathlib import Path
-from typing import IO, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,6 +15,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from saccade.errors import SaccadeError
+
+if TYPE_CHECKING:
+    from saccade.config import Config
 
 app = typer.Typer(
     name="saccade",
@@ -26,6 +29,7 @@ app = typer.Typer(
 )
 
 WINDOW = 4096  # lines translated at once: enough to sort by length, few enough to hold
+MOST_CONFUSED = 5  # pairs of labels that `evaluate` names; --json gives all
 
 Folder = Annotated[Path, typer.Argument(help="A folder that `saccade train` made.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or mps. Default: a GPU if there is one.")]
@@ -121,6 +125,13 @@ def evaluate(
     against: Annotated[
         Path | None, typer.Option(help="A second folder or file of translations: is the first one better?")
     ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="bleu, chrf, chrf++, ter or accuracy; may be given more than once. Default: bleu, chrf and ter; "
+            "accuracy for a classifier's folder."
+        ),
+    ] = None,
     tokenize: Annotated[
         str | None,
         typer.Option(help="sacrebleu's tokenizer: 13a, zh, char, none. Default: by language; none for tokenised text."),
@@ -131,28 +142,42 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     device: Device = None,
 ) -> None:
-    """Score translations: BLEU, chrF and TER with their signatures; two systems with paired bootstrap significance."""
+    """Score translations: BLEU, chrF and TER with their signatures, or the accuracy of labels; two systems with paired
+    bootstrap significance."""
     from saccade.data.corpora import read_lines
-    from saccade.evaluation.metrics import compare_systems, score_corpus, tokenizer_for
+    from saccade.evaluation.accuracy import confusions
+    from saccade.evaluation.metrics import compare_systems, metrics_for, score_corpus, tokenizer_for
 
     sources = list(read_lines(source))
     references = [list(read_lines(file)) for file in reference]
-    tokenize = tokenize or tokenizer_for(_target_language(folder), references[0])
+    config = _config_of(folder)
+    tokenize = tokenize or tokenizer_for(config.data.target, references[0])
+    metrics = metric or metrics_for(config.model.family)
     system = _translations(folder, sources, beam, device)
-    scores = score_corpus(system, references, tokenize=tokenize, lowercase=lowercase)
+    scores = score_corpus(system, references, metrics=metrics, tokenize=tokenize, lowercase=lowercase)
+    confused = confusions(system, references, lowercase=lowercase) if "accuracy" in metrics else []
     comparisons = []
     if against is not None:
         baseline = _translations(against, sources, beam, device)
         comparisons = compare_systems(
-            baseline, system, references, samples=samples, tokenize=tokenize, lowercase=lowercase
+            baseline,
+            system,
+            references,
+            metrics=metrics,
+            samples=samples,
+            tokenize=tokenize,
+            lowercase=lowercase,
         )
     if as_json:
         answer = {"scores": [s.to_dict() for s in scores], "comparisons": [c.to_dict() for c in comparisons]}
+        if "accuracy" in metrics:
+            answer["confusions"] = [c._asdict() for c in confused]
         typer.echo(json.dumps(answer, indent=1))
         return
     if against is not None:
         typer.echo(f"{against} → {folder}:", err=True)
-    for line in comparisons or scores:
+    shown: list[Any] = [*comparisons] or [*scores, *confused[:MOST_CONFUSED]]
+    for line in shown:
         typer.echo(str(line))
 
 
@@ -372,10 +397,13 @@ def _translations(system: Path, sources: list[str], beam: int | None, device: st
     return list(translated())
 
 
-def _target_language(system: Path) -> str:
+def _config_of(system: Path) -> "Config":
+    """The settings of a folder; a file of translations has none: the defaults."""
     from saccade.config import Config
 
-    return Config.load(system / "config.yaml").data.target if system.is_dir() else "en"
+    if system.is_dir():
+        return Config.load(system / "config.yaml")
+    return Config.load(None, ["data.target=en"])
 
 
 if __name__ == "__main__":

@@ -8,6 +8,7 @@ A configuration is YAML, changed by `section.key=value` arguments, checked as a 
 folder keeps the resolved file. The sentence on each field is the help of the command line and the reference page.
 """
 
+import copy
 import difflib
 import types
 from collections.abc import Collection, Iterable, Mapping
@@ -226,9 +227,47 @@ class ConvConfig(Section):
     )
 
 
-Model = TransformerConfig | RNNConfig | ConvConfig
+class ClassifierConfig(Section):
+    """A sentence classifier: structured self-attentive embeddings (Lin et al. 2017). The target of a pair is its label.
+
+    It changes defaults of other sections: pairs of any length ratio and copies are kept, labels get a vocabulary of
+    their own, there is no BLEU at validations, and the search looks for the likeliest label, long or short.
+    """
+
+    family: Literal["classifier"]
+    size: Size | None = Field(
+        None, description="A named size, which the settings below override one by one. Chosen from corpus and machine."
+    )
+    embedding: int | None = Field(None, gt=0, description="Width of the word embeddings.")
+    width: int | None = Field(None, gt=0, description="Width u of the LSTM, in each of its two directions.")
+    layers: int = Field(1, gt=0, description="Stacked layers of the LSTM.")
+    hops: int | None = Field(
+        None, gt=0, description="Hops r: how many times the sentence is looked at, each its own way."
+    )
+    attention_width: int | None = Field(None, gt=0, description="Width d_a of the hidden layer of the attention.")
+    penalty: float = Field(
+        1.0, ge=0, description="Weight of ‖A Aᵀ - I‖² in the loss, which drives the hops apart; 0 turns it off."
+    )
+    output_width: int | None = Field(None, gt=0, description="Width of the fully connected layer before the labels.")
+    dropout: Probability | None = Field(
+        None, description="Dropout on embeddings, between layers and before the output. Chosen as for the Transformer."
+    )
+
+
+Model = TransformerConfig | RNNConfig | ConvConfig | ClassifierConfig
 ModelConfig = Annotated[Model, Field(discriminator="family")]
-FAMILIES = ("transformer", "rnn", "conv")
+FAMILIES = ("transformer", "rnn", "conv", "classifier")
+
+# Defaults that a family wants otherwise than the sections have them; what is given wins.
+FAMILY_DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
+    "classifier": {
+        # A sentence of forty words may have a label of one, or be it.
+        "data": {"cleaning": {"max_ratio": float("inf"), "drop_copies": False}},
+        "tokenizer": {"joint": False},
+        "training": {"validate_bleu_pairs": 0},
+        "search": {"length_penalty": 0.0},
+    }
+}
 
 
 class TrainingConfig(Section):
@@ -327,6 +366,7 @@ class Config(Section):
         model = settings.get("model")
         if isinstance(model, dict):
             model.setdefault("family", "transformer")
+            settings = _in_family(settings, str(model["family"]))
         try:
             return cls.model_validate(settings)
         except ValidationError as error:
@@ -338,6 +378,10 @@ class Config(Section):
         for section, values in changes.items():
             settings[section].update(values)
         return Config.of(settings)
+
+    def in_family_of(self, base: "Config") -> "Config":
+        """The same settings, where what was not given has the defaults of `base`'s family."""
+        return Config.of(_in_family(self.model_dump(exclude_unset=True), base.model.family))
 
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
@@ -361,6 +405,13 @@ def merge_settings(settings: dict[str, Any], more: Mapping[str, Any]) -> None:
             merge_settings(settings[name], value)
         else:
             settings[name] = dict(value) if isinstance(value, Mapping) else value
+
+
+def _in_family(settings: Mapping[str, Any], family: str) -> dict[str, Any]:
+    """The settings laid over the defaults of a family."""
+    merged: dict[str, Any] = copy.deepcopy(FAMILY_DEFAULTS.get(family, {}))
+    merge_settings(merged, settings)
+    return merged
 
 
 def is_override(argument: str) -> bool:

@@ -14,6 +14,7 @@ TRANSFORMER = [
     "model.decoder_layers=2",
 ]
 CONV = ["model.family=conv", "model.embedding=12", "model.encoder_layers=3", "model.decoder_layers=3"]
+CLASSIFIER = ["model.embedding=12", "model.width=6", "model.attention_width=8", "model.output_width=14"]
 RNN = ["model.family=rnn", "model.embedding=12", "model.width=10"]
 
 MODELS: dict[str, list[str]] = {
@@ -62,6 +63,13 @@ MODELS: dict[str, list[str]] = {
     "rnn rctm": [*RNN, "model.wiring=rctm", "model.largest_kernel=3"],
     "rnn gnmt": [*RNN, "model.wiring=gnmt", "model.layers=4"],
 }
+
+# They write labels, not sentences: every law holds for them, but they have nothing to copy with.
+CLASSIFIERS: dict[str, list[str]] = {
+    "classifier": ["model.family=classifier", *CLASSIFIER, "model.hops=3"],
+    "classifier, deep, one hop": ["model.family=classifier", *CLASSIFIER, "model.hops=1", "model.layers=2"],
+}
+MODELS |= CLASSIFIERS
 
 
 def settings_of(name: str, *more: str) -> Config:

@@ -11,9 +11,9 @@ from saccade.attention.positions import Absent, Learned, Sinusoidal
 from saccade.attention.relative import RELATIVE, Relative, Unaware
 from saccade.attention.scores import SCORES
 from saccade.attention.windows import WINDOWS
-from saccade.config import Config, ConvConfig, Model, RNNConfig, Size, TransformerConfig, known
+from saccade.config import ClassifierConfig, Config, ConvConfig, Model, RNNConfig, Size, TransformerConfig, known
 from saccade.errors import SaccadeError
-from saccade.models import conv, gnmt, rctm, rnn, transformer
+from saccade.models import classifier, conv, gnmt, rctm, rnn, transformer
 from saccade.models.protocol import EncoderDecoder
 from saccade.models.recurrence import RecurrentEncoder, RecurrentLayer, RecurrentStack, SentenceVector
 
@@ -48,11 +48,23 @@ CONV_SIZES: dict[Size, tuple[int, int, int]] = {
     "base": (384, 512, 9),
     "big": (768, 512, 15),
 }
+# embedding, u, d_a, hops, width before the labels; u, d_a and hops of `big` are the paper's (Lin et al. 2017, 4.1)
+CLASSIFIER_SIZES: dict[Size, tuple[int, int, int, int, int]] = {
+    "tiny": (64, 64, 64, 4, 128),
+    "small": (96, 128, 128, 8, 256),
+    "medium": (128, 192, 192, 16, 512),
+    "base": (192, 256, 256, 24, 1024),
+    "big": (300, 300, 350, 30, 2000),
+}
 
 
 def with_shape(model: Model, joint: bool) -> Model:
     """The same settings with every measure that the named size or the vocabulary implies written out."""
     size = model.size or "small"
+    if isinstance(model, ClassifierConfig):
+        names = ("embedding", "width", "attention_width", "hops", "output_width")
+        implied = dict(zip(names, CLASSIFIER_SIZES[size], strict=True)) | {"size": size, "dropout": 0.1}
+        return model.model_copy(update={k: v for k, v in implied.items() if getattr(model, k) is None})
     tied = model.tied or ("all" if joint else "decoder")
     if tied == "all" and not joint:
         raise SaccadeError(
@@ -85,6 +97,8 @@ def measures(model: Model) -> str:
         return f"{model.width} wide, {model.encoder_layers}+{model.decoder_layers} layers, {model.heads} heads"
     if isinstance(model, ConvConfig):
         return f"{model.wiring}, {model.width} wide, {model.encoder_layers}+{model.decoder_layers} layers"
+    if isinstance(model, ClassifierConfig):
+        return f"lstm {model.width} wide both ways, {model.hops} hops, embeddings {model.embedding}"
     looks = f", {model.score} attention" if model.wiring in ATTENDING else ", no attention"
     return f"{model.wiring}, {model.cell} {model.width} wide, embeddings {model.embedding}{looks}"
 
@@ -112,6 +126,8 @@ def build_model(config: Config, source_vocabulary: int, target_vocabulary: int) 
         return _transformer(config.model, vocabularies)
     if isinstance(config.model, ConvConfig):
         return _conv(config.model, vocabularies)
+    if isinstance(config.model, ClassifierConfig):
+        return _classifier(config.model, vocabularies)
     return _rnn(config.model, vocabularies)
 
 
@@ -297,6 +313,20 @@ def _conv(model: ConvConfig, vocabularies: Vocabularies) -> EncoderDecoder:
         conv.ConvEncoder(source, width, model.kernel, layers[0], dropout, attentions=layers[1]),
         conv.ConvDecoder(target, tables.output, width, model.kernel, layers[1], dropout),
     )
+
+
+def _classifier(model: ClassifierConfig, vocabularies: Vocabularies) -> EncoderDecoder:
+    embedding, dropout = known(model.embedding), known(model.dropout)
+    # Nothing is tied: what is written is not what is read.
+    source, target = (nn.Embedding(size, embedding) for size in vocabularies)
+    output = nn.Linear(known(model.output_width), vocabularies.target, bias=False)
+    for table in (source, target, output):
+        nn.init.normal_(table.weight, std=table.weight.size(1) ** -0.5)
+    reader = RecurrentEncoder(
+        source, "lstm", known(model.width), model.layers, dropout, bidirectional=True, reverse_source=False
+    )
+    encoder = classifier.SentenceMatrix(reader, known(model.attention_width), known(model.hops), model.penalty)
+    return EncoderDecoder(encoder, classifier.LabelDecoder(target, output, encoder.width, dropout))
 
 
 def _named(setting: str, name: str, parts: Mapping[str, Part]) -> Part:

@@ -24,6 +24,11 @@ class CrossEntropy(nn.Module):
     L = -Σ_t [(1 - ε) log p(y_t) + ε/V Σ_v log p(v)]
 
     Only positions that hold a target token reach the output matrix.
+
+    An encoder in training may ask for a penalty P_b on each sentence (none is asked for in validation, and the NLL
+    never holds it). The sum Σ_b P_b is added to the sum over tokens, and both are divided by the tokens of the whole
+    step: a sentence's penalty stands beside that sentence's own cross-entropy, whatever shares its batch and however
+    many batches make a step.
     """
 
     def __init__(self, model: EncoderDecoder, label_smoothing: float = 0.1) -> None:
@@ -32,11 +37,13 @@ class CrossEntropy(nn.Module):
         self.label_smoothing = label_smoothing
 
     def forward(self, batch: Batch) -> Loss:
-        hidden = self.model(batch.source, batch.source_mask, batch.inputs).hidden  # (B, T, E)
+        output = self.model(batch.source, batch.source_mask, batch.inputs)
         real = batch.gold != PAD
         total, nll = projected_cross_entropy(
-            hidden[real], self.model.output_matrix, batch.gold[real], self.label_smoothing
+            output.hidden[real], self.model.output_matrix, batch.gold[real], self.label_smoothing
         )
+        if output.penalty is not None:
+            total = total + output.penalty.sum()
         return Loss(total, nll, batch.target_tokens)
 
 
