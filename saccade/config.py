@@ -144,16 +144,22 @@ class TransformerConfig(Section):
 
 
 class RNNConfig(Section):
-    """Recurrent encoder–decoders (Cho 2014, Sutskever 2014, Bahdanau 2015, Luong 2015)."""
+    """Recurrent encoder–decoders (Cho 2014, Sutskever 2014, Bahdanau 2015, Luong 2015, Cheng 2016)."""
 
     family: Literal["rnn"]
     size: Size | None = Field(
         None, description="A named size, which the settings below override one by one. Chosen from corpus and machine."
     )
-    wiring: Literal["cho", "sutskever", "bahdanau", "luong"] = Field(
+    wiring: Literal["cho", "sutskever", "bahdanau", "luong", "lstmn"] = Field(
         "bahdanau",
         description="What the decoder gets of the source. `cho`: one vector, at every step; `sutskever`: one vector, "
-        "as its initial state; `bahdanau`: attention from the state before each step; `luong`: from that after it.",
+        "as its initial state; `bahdanau`: attention from the state before each step; `luong`: from that after it; "
+        "`lstmn`: as `fusion` says, to units that attend to their own past (Cheng et al. 2016).",
+    )
+    fusion: Literal["shallow", "deep"] = Field(
+        "deep",
+        description="With `lstmn`, where what attention finds goes. `shallow`: into the input of each step; `deep`: "
+        "into its memory, through a gate (Cheng et al. 2016, 4).",
     )
     score: str = Field(
         "additive",
@@ -165,7 +171,7 @@ class RNNConfig(Section):
     input_feeding: bool = Field(
         True, description="With `luong`, tell each step the last attentional vector (Luong et al. 2015, 3.3)."
     )
-    cell: Literal["gru", "lstm"] = Field("gru", description="The recurrent unit.")
+    cell: Literal["gru", "lstm"] = Field("gru", description="The recurrent unit; `lstmn` has its own.")
     embedding: int | None = Field(None, gt=0, description="Width of the word embeddings.")
     width: int | None = Field(None, gt=0, description="Width of the recurrent states (of each direction).")
     layers: int = Field(1, gt=0, description="Stacked recurrent layers, in the encoder and in the decoder.")

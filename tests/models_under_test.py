@@ -59,6 +59,8 @@ MODELS: dict[str, list[str]] = {
         "model.layers=2",
         "model.reverse_source=true",
     ],
+    "rnn lstmn, shallow": [*RNN, "model.wiring=lstmn", "model.fusion=shallow"],
+    "rnn lstmn, deep": [*RNN, "model.wiring=lstmn", "model.fusion=deep"],
 }
 
 

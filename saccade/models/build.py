@@ -13,7 +13,7 @@ from saccade.attention.scores import SCORES
 from saccade.attention.windows import WINDOWS
 from saccade.config import Config, ConvConfig, Model, RNNConfig, Size, TransformerConfig, known
 from saccade.errors import SaccadeError
-from saccade.models import conv, rnn, transformer
+from saccade.models import conv, lstmn, rnn, transformer
 from saccade.models.protocol import EncoderDecoder
 from saccade.models.recurrence import RecurrentEncoder, RecurrentStack, SentenceVector
 
@@ -79,8 +79,9 @@ def measures(model: Model) -> str:
         return f"{model.width} wide, {model.encoder_layers}+{model.decoder_layers} layers, {model.heads} heads"
     if isinstance(model, ConvConfig):
         return f"{model.wiring}, {model.width} wide, {model.encoder_layers}+{model.decoder_layers} layers"
-    looks = f", {model.score} attention" if model.wiring in ("bahdanau", "luong") else ", no attention"
-    return f"{model.wiring}, {model.cell} {model.width} wide, embeddings {model.embedding}{looks}"
+    looks = f", {model.score} attention" if model.wiring in ("bahdanau", "luong", "lstmn") else ", no attention"
+    unit = f"{model.fusion} fusion," if model.wiring == "lstmn" else model.cell
+    return f"{model.wiring}, {unit} {model.width} wide, embeddings {model.embedding}{looks}"
 
 
 def default_learning_rate(model: Model) -> float:
@@ -106,6 +107,8 @@ def build_model(config: Config, source_vocabulary: int, target_vocabulary: int) 
         return _transformer(config.model, vocabularies)
     if isinstance(config.model, ConvConfig):
         return _conv(config.model, vocabularies)
+    if config.model.wiring == "lstmn":
+        return _lstmn(config.model, vocabularies)
     return _rnn(config.model, vocabularies)
 
 
@@ -216,11 +219,7 @@ def _rnn(model: RNNConfig, vocabularies: Vocabularies) -> EncoderDecoder:
         return RecurrentStack(model.cell, inputs, width, model.layers, dropout)
 
     def look() -> rnn.Glimpse:
-        score = _named("model.score", model.score, SCORES)
-        window = _named("model.window", model.window, WINDOWS)
-        return rnn.Glimpse(
-            score(query_width=width, key_width=encoder.width, width=width), window(width, model.window_radius)
-        )
+        return _look(model, query_width=width, key_width=encoder.width)
 
     def parts(inputs: int, readout: Callable[[], nn.Module]) -> rnn.Parts:
         return rnn.Parts(tables.target, tables.output, stack(inputs), readout(), dropout)
@@ -242,6 +241,35 @@ def _rnn(model: RNNConfig, vocabularies: Vocabularies) -> EncoderDecoder:
         decoder = rnn.ChoDecoder(made, encoder.state_width * model.layers, width)
     attends = model.wiring in ("bahdanau", "luong")
     return EncoderDecoder(encoder if attends else SentenceVector(encoder), decoder)
+
+
+def _look(model: RNNConfig, query_width: int, key_width: int) -> rnn.Glimpse:
+    score = _named("model.score", model.score, SCORES)
+    window = _named("model.window", model.window, WINDOWS)
+    made = score(query_width=query_width, key_width=key_width, width=known(model.width))
+    return rnn.Glimpse(made, window(query_width, model.window_radius))
+
+
+def _lstmn(model: RNNConfig, vocabularies: Vocabularies) -> EncoderDecoder:
+    embedding, width, dropout = known(model.embedding), known(model.width), known(model.dropout)
+    if model.bidirectional or model.reverse_source:
+        wrong = "bidirectional" if model.bidirectional else "reverse_source"
+        raise SaccadeError(f"model.wiring=lstmn reads the source from left to right; set model.{wrong}=false")
+    tables = _tables(vocabularies, embedding, model.tied, std=embedding**-0.5)
+
+    def layers(inputs: int) -> list[lstmn.LSTMNLayer]:
+        return [lstmn.LSTMNLayer(width if i else inputs, width) for i in range(model.layers)]
+
+    encoder = lstmn.LSTMNEncoder(tables.source, layers(embedding), dropout)
+    if model.fusion == "shallow":
+        fusion: lstmn.Fusion = lstmn.ShallowFusion(_look(model, query_width=width, key_width=width))
+        stack = layers(embedding + width)
+    else:
+        fusion = lstmn.DeepFusion(_look(model, query_width=embedding + width, key_width=width), embedding, width)
+        stack = layers(embedding)
+    readout = rnn.Maxout(width + embedding + width, embedding)
+    decoder = lstmn.LSTMNDecoder(tables.target, tables.output, stack, fusion, readout, dropout)
+    return EncoderDecoder(encoder, decoder)
 
 
 def _conv(model: ConvConfig, vocabularies: Vocabularies) -> EncoderDecoder:
