@@ -12,7 +12,7 @@ The encoder reads the source so, left to right. The decoder reads the target so,
 *inter-attention*, in one of two ways (section 4): shallow fusion puts what was found into the input, deep fusion puts
 it into the memory.
 
-What the paper leaves open: the target's tapes begin with where the encoder ended, h̃_0 = γ̃_0 = 0, the output is
+Chosen here: the target's tapes begin with where the encoder ended, h̃_0 = γ̃_0 = 0, the output is
 Bahdanau's maxout of [h_t; y_{t-1}; what was found], and layers above the first read the states of the layer below.
 Each step reads all that came before: time and, in training, space grow with the square of the length.
 """
