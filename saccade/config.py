@@ -151,11 +151,17 @@ class RNNConfig(Section):
     size: Size | None = Field(
         None, description="A named size, which the settings below override one by one. Chosen from corpus and machine."
     )
-    wiring: Literal["rctm", "cho", "sutskever", "bahdanau", "luong", "gnmt"] = Field(
+    wiring: Literal["rctm", "cho", "sutskever", "bahdanau", "luong", "lstmn", "gnmt"] = Field(
         "bahdanau",
         description="What the decoder gets of the source. `rctm`: one vector, made by convolutions, at every step; "
         "`cho`: one vector, at every step; `sutskever`: one vector, as its initial state; `bahdanau`: attention from "
-        "the state before each step; `luong`: from that after it; `gnmt`: as `bahdanau`, told to all of many layers.",
+        "the state before each step; `luong`: from that after it; `lstmn`: as `fusion` says, to units that attend to "
+        "their own past; `gnmt`: as `bahdanau`, told to all of many layers.",
+    )
+    fusion: Literal["shallow", "deep"] = Field(
+        "deep",
+        description="With `lstmn`, where what attention finds goes. `shallow`: into the input of each step; `deep`: "
+        "into its memory, through a gate (Cheng et al. 2016, 4).",
     )
     score: str = Field(
         "additive",
@@ -169,8 +175,8 @@ class RNNConfig(Section):
     )
     cell: Literal["gru", "lstm", "tanh"] | None = Field(
         None,
-        description="The recurrent unit; `tanh` has no gates. Chosen: `lstm` with `gnmt`, `tanh` with `rctm`, "
-        "otherwise `gru`.",
+        description="The recurrent unit; `tanh` has no gates. Chosen: `lstm` with `gnmt` and `lstmn`, `tanh` with "
+        "`rctm`, otherwise `gru`.",
     )
     embedding: int | None = Field(None, gt=0, description="Width of the word embeddings.")
     width: int | None = Field(None, gt=0, description="Width of the recurrent states (of each direction).")

@@ -62,6 +62,8 @@ MODELS: dict[str, list[str]] = {
     ],
     "rnn rctm": [*RNN, "model.wiring=rctm", "model.largest_kernel=3"],
     "rnn gnmt": [*RNN, "model.wiring=gnmt", "model.layers=4"],
+    "rnn lstmn, shallow": [*RNN, "model.wiring=lstmn", "model.fusion=shallow"],
+    "rnn lstmn, deep": [*RNN, "model.wiring=lstmn", "model.fusion=deep"],
 }
 
 # They write labels, not sentences: every law holds for them, but they have nothing to copy with.

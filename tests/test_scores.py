@@ -90,7 +90,9 @@ def test_unknown_parts_are_refused_with_the_nearest(setting, message):
 
 
 @pytest.mark.parametrize("name", [name for name in SCORES if "dot" not in name])
-@pytest.mark.parametrize("wiring", ["rnn bahdanau", "rnn luong, local-p, bidirectional"])
+@pytest.mark.parametrize(
+    "wiring", ["rnn bahdanau", "rnn luong, local-p, bidirectional", "rnn lstmn, shallow", "rnn lstmn, deep"]
+)
 def test_any_score_fits_any_wiring_stepwise_and_at_once(name, wiring):
     torch.manual_seed(0)
     model = build_model(settings_of(wiring, f"model.score={name}"), 20, 20).double().eval()

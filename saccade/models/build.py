@@ -13,7 +13,7 @@ from saccade.attention.scores import SCORES
 from saccade.attention.windows import WINDOWS
 from saccade.config import ClassifierConfig, Config, ConvConfig, Model, RNNConfig, Size, TransformerConfig, known
 from saccade.errors import SaccadeError
-from saccade.models import classifier, conv, gnmt, rctm, rnn, transformer
+from saccade.models import classifier, conv, gnmt, lstmn, rctm, rnn, transformer
 from saccade.models.protocol import EncoderDecoder
 from saccade.models.recurrence import RecurrentEncoder, RecurrentLayer, RecurrentStack, SentenceVector
 
@@ -37,8 +37,8 @@ RNN_SIZES: dict[Size, tuple[int, int]] = {
 }
 # layers of GNMT's stacks; `big` has the paper's (Wu et al. 2016, 3.1)
 GNMT_LAYERS: dict[Size, int] = {"tiny": 2, "small": 3, "medium": 4, "base": 6, "big": 8}
-CELLS = {"gnmt": "lstm", "rctm": "tanh"}  # of the wirings that have but one; the others are chosen a GRU
-ATTENDING = ("bahdanau", "luong", "gnmt")
+CELLS = {"gnmt": "lstm", "lstmn": "lstm", "rctm": "tanh"}  # of the wirings that have but one; the others get a GRU
+ATTENDING = ("bahdanau", "luong", "lstmn", "gnmt")
 
 # embedding, width, layers of each stack; `big` is the paper's (Gehring et al. 2017, 4.3, at its first width)
 CONV_SIZES: dict[Size, tuple[int, int, int]] = {
@@ -100,7 +100,8 @@ def measures(model: Model) -> str:
     if isinstance(model, ClassifierConfig):
         return f"lstm {model.width} wide both ways, {model.hops} hops, embeddings {model.embedding}"
     looks = f", {model.score} attention" if model.wiring in ATTENDING else ", no attention"
-    return f"{model.wiring}, {model.cell} {model.width} wide, embeddings {model.embedding}{looks}"
+    unit = f"{model.fusion} fusion," if model.wiring == "lstmn" else model.cell
+    return f"{model.wiring}, {unit} {model.width} wide, embeddings {model.embedding}{looks}"
 
 
 def default_learning_rate(model: Model) -> float:
@@ -128,6 +129,8 @@ def build_model(config: Config, source_vocabulary: int, target_vocabulary: int) 
         return _conv(config.model, vocabularies)
     if isinstance(config.model, ClassifierConfig):
         return _classifier(config.model, vocabularies)
+    if config.model.wiring == "lstmn":
+        return _lstmn(config.model, vocabularies)
     return _rnn(config.model, vocabularies)
 
 
@@ -229,6 +232,9 @@ def _refuse_unpublished(model: RNNConfig) -> None:
     if wiring == "rctm" and (model.bidirectional or model.reverse_source):
         field = "bidirectional" if model.bidirectional else "reverse_source"
         raise SaccadeError(f"model.wiring=rctm reads the source by convolutions; set model.{field}=false")
+    if wiring == "lstmn" and (model.bidirectional or model.reverse_source):
+        field = "bidirectional" if model.bidirectional else "reverse_source"
+        raise SaccadeError(f"model.wiring=lstmn reads the source from left to right; set model.{field}=false")
     if wiring == "rctm" and layers != 1:
         raise SaccadeError(f"model.layers={layers}: the decoder of model.wiring=rctm has one; set model.layers=1")
     if wiring == "gnmt" and layers < 2:
@@ -247,9 +253,7 @@ def _rnn(model: RNNConfig, vocabularies: Vocabularies) -> EncoderDecoder:
         return RecurrentStack(cell, inputs, width, layers, dropout)
 
     def look(memory: int) -> rnn.Glimpse:
-        score = _named("model.score", model.score, SCORES)
-        window = _named("model.window", model.window, WINDOWS)
-        return rnn.Glimpse(score(query_width=width, key_width=memory, width=width), window(width, model.window_radius))
+        return _look(model, query_width=width, key_width=memory)
 
     def parts(inputs: int, readout: Callable[[], nn.Module]) -> rnn.Parts:
         return rnn.Parts(tables.target, tables.output, stack(inputs), readout(), dropout)
@@ -289,6 +293,33 @@ def _rnn(model: RNNConfig, vocabularies: Vocabularies) -> EncoderDecoder:
         made = parts(embedding + width, lambda: rnn.Maxout(width + embedding + width, embedding))
         decoder = rnn.ChoDecoder(made, encoder.state_width * layers, width)
     return EncoderDecoder(encoder if model.wiring in ATTENDING else SentenceVector(encoder), decoder)
+
+
+def _look(model: RNNConfig, query_width: int, key_width: int) -> rnn.Glimpse:
+    score = _named("model.score", model.score, SCORES)
+    window = _named("model.window", model.window, WINDOWS)
+    made = score(query_width=query_width, key_width=key_width, width=known(model.width))
+    return rnn.Glimpse(made, window(query_width, model.window_radius))
+
+
+def _lstmn(model: RNNConfig, vocabularies: Vocabularies) -> EncoderDecoder:
+    _refuse_unpublished(model)
+    embedding, width, dropout = known(model.embedding), known(model.width), known(model.dropout)
+    tables = _tables(vocabularies, embedding, model.tied, std=embedding**-0.5)
+
+    def layers(inputs: int) -> list[lstmn.LSTMNLayer]:
+        return [lstmn.LSTMNLayer(width if i else inputs, width) for i in range(known(model.layers))]
+
+    encoder = lstmn.LSTMNEncoder(tables.source, layers(embedding), dropout)
+    if model.fusion == "shallow":
+        fusion: lstmn.Fusion = lstmn.ShallowFusion(_look(model, query_width=width, key_width=width))
+        stack = layers(embedding + width)
+    else:
+        fusion = lstmn.DeepFusion(_look(model, query_width=embedding + width, key_width=width), embedding, width)
+        stack = layers(embedding)
+    readout = rnn.Maxout(width + embedding + width, embedding)
+    decoder = lstmn.LSTMNDecoder(tables.target, tables.output, stack, fusion, readout, dropout)
+    return EncoderDecoder(encoder, decoder)
 
 
 def _conv(model: ConvConfig, vocabularies: Vocabularies) -> EncoderDecoder:
