@@ -16,6 +16,8 @@ from saccade.config import Config
 from saccade.data.batching import collate
 from saccade.data.store import Store, StoreWriter
 from saccade.errors import SaccadeError
+from saccade.generation.loop import generate
+from saccade.generation.search import Beam
 from saccade.models.build import build_model, measures, with_shape
 from saccade.training.checks import check_lengths
 
@@ -206,6 +208,20 @@ def test_the_first_word_of_a_source_knows_of_the_last_if_the_source_is_a_prefix(
         for last in (9, 10)
     ]
     assert (not torch.equal(*keys)) == changed
+
+
+@pytest.mark.parametrize("variant", ["causal alibi", "prefix learned"])
+def test_coverage_is_counted_in_the_sources_own_columns(variant):
+    """A search that asks where the model looked gives each sentence the answer that it has alone."""
+    model, sources = lively(*VARIANTS[variant]), sentences([4, 9, 2])
+    limits, search = torch.tensor([8, 12, 6]), Beam(3, 0.8, 0.5, 2)
+    batch = collate([(source, []) for source in sources], range(3), (12, 1))
+    together = generate(model, batch.source, batch.source_mask, search, limits)
+    for b, source in enumerate(sources):
+        one = collate([(source, [])], [0])
+        (alone,) = generate(model, one.source, one.source_mask, search, limits[b : b + 1])
+        assert [h.tokens for h in together[b]] == [h.tokens for h in alone]
+        assert [h.score for h in together[b]] == pytest.approx([h.score for h in alone], abs=1e-9)
 
 
 def test_a_longer_source_moves_the_target_in_absolute_positions():
