@@ -97,17 +97,26 @@ class TokenizerConfig(Section):
 
 
 class TransformerConfig(Section):
-    """The Transformer encoder–decoder (Vaswani et al. 2017)."""
+    """The Transformer (Vaswani et al. 2017), as encoder–decoder or decoder-only."""
 
     family: Literal["transformer"] = "transformer"
     size: Size | None = Field(
         None, description="A named size, which the settings below override one by one. Chosen from corpus and machine."
     )
+    wiring: Literal["encoder-decoder", "causal", "prefix"] = Field(
+        "encoder-decoder",
+        description="Two stacks, or one that reads the source and goes on with the target (decoder-only): `causal`, "
+        "every position sees what came before; `prefix`, the source is also seen both ways.",
+    )
     width: int | None = Field(None, gt=0, description="Width of the model, E (d_model).")
     feed_forward: int | None = Field(None, gt=0, description="Width of the feed-forward layers.")
     heads: int | None = Field(None, gt=0, description="Attention heads, H; must divide the width.")
-    encoder_layers: int | None = Field(None, gt=0, description="Layers of the encoder.")
-    decoder_layers: int | None = Field(None, gt=0, description="Layers of the decoder.")
+    encoder_layers: int | None = Field(None, gt=0, description="Layers of the encoder; a decoder-only model has none.")
+    decoder_layers: int | None = Field(
+        None,
+        gt=0,
+        description="Layers of the decoder. Chosen for a decoder-only model: as many as both stacks of its size have.",
+    )
     key_heads: int | None = Field(
         None,
         gt=0,
@@ -131,7 +140,11 @@ class TransformerConfig(Section):
     merge_positions: Literal["add", "concatenate"] = Field(
         "add", description="How absolute positions join the embeddings."
     )
-    max_positions: int = Field(1024, gt=0, description="Longest sequence that learned positions can hold.")
+    max_positions: int = Field(
+        1024,
+        gt=0,
+        description="Longest sequence that learned positions can hold; decoder-only: source and target together.",
+    )
     tied: Literal["all", "decoder", "none"] | None = Field(
         None,
         description="Which embeddings share weights: `all` (source, target and output; needs a joint vocabulary), "

@@ -5,7 +5,6 @@ import math
 import time
 from typing import Any, NamedTuple
 
-import psutil
 import torch
 from torch import Tensor
 
@@ -117,7 +116,7 @@ class Estimate(NamedTuple):
 def estimate(config: Config, model: EncoderDecoder, batcher: Batcher, device: torch.device) -> Estimate:
     """Try the largest batch and a usual one on a copy of the model, leaving every generator as it was."""
     settings = config.training
-    available = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+    available = _free_memory(device)
     tokens_a_step = _target_tokens(batcher.store) / batcher.batches_in(0) * settings.accumulate
     generator = torch.get_rng_state()
     largest, usual = _largest(batcher).to(device), next(iter(batcher.epoch(0))).to(device)
@@ -134,6 +133,14 @@ def estimate(config: Config, model: EncoderDecoder, batcher: Batcher, device: to
         memory=4 * weights + activations,
         available=available,
     )
+
+
+def _free_memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    import psutil  # what the machine has; a GPU is asked itself
+
+    return int(psutil.virtual_memory().available)
 
 
 def spell_time(seconds: float) -> str:

@@ -17,7 +17,7 @@ from saccade.generation.loop import generate
 from saccade.generation.rules import DEFAULT_RULES, forbid
 from saccade.generation.search import Beam, Greedy, Hypothesis, Search
 from saccade.looking.terminal import draw_alignment, merge_to_words
-from saccade.models.build import longest_sequence
+from saccade.models.build import in_one_sequence, longest_sequence
 from saccade.models.protocol import EncoderDecoder
 
 if TYPE_CHECKING:
@@ -107,8 +107,13 @@ class Translator:
 
     @property
     def longest(self) -> int | None:
-        """The most pieces, the end counted, that the model's positions can hold; None: any number."""
+        """The most pieces, ends counted, that the model's positions can hold; None: any number."""
         return longest_sequence(self.config.model)
+
+    @property
+    def one_sequence(self) -> bool:
+        """Whether those positions hold source and target together."""
+        return in_one_sequence(self.config.model)
 
     @cached_property
     def _line_breaks(self) -> list[int]:
@@ -163,8 +168,7 @@ class Translator:
                 strict=True,
             )
         )
-        for side in zip(*pairs, strict=True):
-            self._check_lengths(side, self.config.search.max_source, 1)
+        self._check_pairs(pairs)
         longest = [max(len(source), len(target)) for source, target in pairs]
         order = sorted(range(len(pairs)), key=lambda i: -longest[i])
         scores = [0.0] * len(pairs)
@@ -193,8 +197,22 @@ class Translator:
         output = self.model(batch.source, batch.source_mask, batch.inputs, need_weights=True)
         return [weights[0].cpu().double().numpy() for weights in output.attentions or ()]
 
+    def _check_pairs(self, pairs: Sequence[tuple[list[int], list[int]]]) -> None:
+        for side in zip(*pairs, strict=True):
+            self._check_lengths(side, self.config.search.max_source, 1)
+        if self.longest is None or not self.one_sequence:
+            return
+        for number, (source, target) in enumerate(pairs, start=1):
+            together = len(source) + len(target) + 2
+            if together > self.longest:
+                raise SaccadeError(
+                    f"line {number:,}: a pair of {together:,} pieces with its ends, more than the {self.longest:,} "
+                    "that source and target may have together; split it"
+                )
+
     def _check_lengths(self, sentences: Sequence[Sequence[int]], most: int, first: int) -> None:
-        most = most if self.longest is None else min(most, self.longest - 1)
+        # Room for its end and, in one sequence, for something to be written.
+        most = most if self.longest is None else min(most, self.longest - (2 if self.one_sequence else 1))
         for number, ids in enumerate(sentences, start=first):
             if len(ids) > most:
                 raise SaccadeError(
@@ -218,7 +236,8 @@ class Translator:
             device=self.device,
         )
         if self.longest is not None:
-            limits = limits.clamp(max=self.longest)
+            taken = torch.tensor([len(source) + 1 if self.one_sequence else 0 for source in sources])
+            limits = torch.minimum(limits, self.longest - taken.to(limits))
         rules = (*DEFAULT_RULES, forbid(self._line_breaks))
         return generate(self.model, batch.source, batch.source_mask, search_of(settings), limits, rules)
 

@@ -13,6 +13,7 @@ TRANSFORMER = [
     "model.encoder_layers=2",
     "model.decoder_layers=2",
 ]
+DECODER_ONLY = [setting for setting in TRANSFORMER if "encoder_layers" not in setting]
 CONV = ["model.family=conv", "model.embedding=12", "model.encoder_layers=3", "model.decoder_layers=3"]
 CLASSIFIER = ["model.embedding=12", "model.width=6", "model.attention_width=8", "model.output_width=14"]
 RNN = ["model.family=rnn", "model.embedding=12", "model.width=10"]
@@ -38,6 +39,21 @@ MODELS: dict[str, list[str]] = {
     ],
     "transformer alibi": [*TRANSFORMER, "model.positions=alibi", "model.activation=reglu"],
     "transformer concatenated positions": [*TRANSFORMER, "model.merge_positions=concatenate"],
+    "transformer causal decoder-only": [*DECODER_ONLY, "model.wiring=causal"],
+    "transformer prefix decoder-only, rotary": [
+        *DECODER_ONLY,
+        "model.wiring=prefix",
+        "model.positions=rotary",
+        "model.key_heads=2",
+        "model.tied=decoder",
+    ],
+    "transformer prefix decoder-only, learned positions": [
+        *DECODER_ONLY,
+        "model.wiring=prefix",
+        "model.positions=learned",
+        "model.max_positions=60",
+        "model.tied=none",
+    ],
     "convs2s": [*CONV, "model.wiring=convs2s", "model.width=10"],
     "bytenet": [*CONV, "model.wiring=bytenet", "model.dilation_cycle=2"],
     "rnn bahdanau": [*RNN, "model.wiring=bahdanau"],

@@ -37,7 +37,7 @@ def brief(command: str) -> str:
     if command.startswith("saccade corpus") and "--pairs" not in command:
         command += " --pairs 120"
     if re.search(r"(^|\| )saccade train", command):
-        tiny = "" if re.search("family=|--config|--from", command) else TINY
+        tiny = "" if re.search("family=|wiring=|--config|--from", command) else TINY
         command += f" {BRIEF} {tiny}"
     return command
 

@@ -13,7 +13,7 @@ from saccade.attention.scores import SCORES
 from saccade.attention.windows import WINDOWS
 from saccade.config import ClassifierConfig, Config, ConvConfig, Model, RNNConfig, Size, TransformerConfig, known
 from saccade.errors import SaccadeError
-from saccade.models import classifier, conv, gnmt, lstmn, rctm, rnn, transformer
+from saccade.models import classifier, conv, decoder_only, gnmt, lstmn, rctm, rnn, transformer
 from saccade.models.protocol import EncoderDecoder
 from saccade.models.recurrence import RecurrentEncoder, RecurrentLayer, RecurrentStack, SentenceVector
 
@@ -73,8 +73,11 @@ def with_shape(model: Model, joint: bool) -> Model:
     chosen: dict[str, object] = {"size": size, "tied": tied, "dropout": 0.1 if model.dropout is None else model.dropout}
     if isinstance(model, TransformerConfig):
         width, feed_forward, heads, layers = TRANSFORMER_SIZES[size]
-        measures = {"width": width, "feed_forward": feed_forward, "heads": heads}
-        measures |= {"encoder_layers": layers, "decoder_layers": layers, "key_heads": model.heads or heads}
+        measures = {"width": width, "feed_forward": feed_forward, "heads": heads, "key_heads": model.heads or heads}
+        if in_one_sequence(model):
+            measures["decoder_layers"] = 2 * layers
+        else:
+            measures |= {"encoder_layers": layers, "decoder_layers": layers}
     elif isinstance(model, ConvConfig):
         embedding, width, layers = CONV_SIZES[size]
         measures = {"embedding": embedding, "width": width, "encoder_layers": layers, "decoder_layers": layers}
@@ -94,6 +97,10 @@ def with_shape(model: Model, joint: bool) -> Model:
 def measures(model: Model) -> str:
     """A resolved model's size in words."""
     if isinstance(model, TransformerConfig):
+        if in_one_sequence(model):
+            return (
+                f"decoder-only, {model.wiring}, {model.width} wide, {model.decoder_layers} layers, {model.heads} heads"
+            )
         return f"{model.width} wide, {model.encoder_layers}+{model.decoder_layers} layers, {model.heads} heads"
     if isinstance(model, ConvConfig):
         return f"{model.wiring}, {model.width} wide, {model.encoder_layers}+{model.decoder_layers} layers"
@@ -111,8 +118,16 @@ def default_learning_rate(model: Model) -> float:
     return 1e-3
 
 
+def in_one_sequence(model: Model) -> bool:
+    """Whether the target stands behind the source, so that positions are shared by both."""
+    return isinstance(model, TransformerConfig) and model.wiring != "encoder-decoder"
+
+
 def longest_sequence(model: Model) -> int | None:
-    """How many pieces, the end counted, the model's positions can hold; None: any number."""
+    """How many pieces, ends counted, the model's positions can hold; None: any number.
+
+    Of either side or, where they stand in one sequence, of both together.
+    """
     if isinstance(model, TransformerConfig):
         return model.max_positions if model.positions == "learned" else None
     if isinstance(model, ConvConfig):
@@ -167,7 +182,7 @@ def _tables(vocabularies: Vocabularies, width: int, tied: str | None, std: float
 
 def _transformer(model: TransformerConfig, vocabularies: Vocabularies) -> EncoderDecoder:
     width, heads, dropout = known(model.width), known(model.heads), known(model.dropout)
-    key_heads, N, M = known(model.key_heads), known(model.encoder_layers), known(model.decoder_layers)
+    key_heads, M = known(model.key_heads), known(model.decoder_layers)
     if width % heads:
         raise SaccadeError(f"model.width={width} cannot be split among model.heads={heads}; choose a width they divide")
     if heads % key_heads:
@@ -187,6 +202,9 @@ def _transformer(model: TransformerConfig, vocabularies: Vocabularies) -> Encode
         attention_dropout=model.attention_dropout,
         activation_dropout=model.activation_dropout,
     )
+    if in_one_sequence(model):
+        return _decoder_only(model, vocabularies, shape)
+    N = known(model.encoder_layers)
     encoder_shape, decoder_shape = shape, shape
     if model.norm == "deep":  # Wang et al. 2022, table 1, for N encoder and M decoder layers
         encoder_shape = replace(shape, residual_scale=0.81 * (N**4 * M) ** (1 / 16))
@@ -201,12 +219,35 @@ def _transformer(model: TransformerConfig, vocabularies: Vocabularies) -> Encode
     return EncoderDecoder(encoder, decoder)
 
 
-def _embedding(model: TransformerConfig, table: nn.Embedding, dropout: float) -> transformer.Embedding:
+def _decoder_only(model: TransformerConfig, vocabularies: Vocabularies, shape: transformer.Shape) -> EncoderDecoder:
+    if model.encoder_layers is not None:
+        raise SaccadeError(
+            f"model.encoder_layers={model.encoder_layers}: model.wiring={model.wiring} has one stack; leave it out and "
+            "set model.decoder_layers"
+        )
+    M = known(model.decoder_layers)
+    if model.norm == "deep":  # Wang et al. 2022, table 1, for a single stack
+        shape = replace(shape, residual_scale=(2 * M) ** (1 / 4))
+    tables = _tables(vocabularies, shape.width, model.tied, std=shape.width**-0.5)
+    source = _embedding(model, tables.source, shape.dropout)
+    target = source if model.tied == "all" else _embedding(model, tables.target, shape.dropout, source.positions)
+    relatives = _relatives(model, M, causal=model.wiring == "causal")
+    decoder = decoder_only.DecoderOnly(target, tables.output, shape, relatives, prefix=model.wiring == "prefix")
+    if model.norm == "deep":
+        transformer.shrink(decoder, (8 * M) ** (-1 / 4))
+    return EncoderDecoder(decoder_only.SourceEmbedding(source), decoder)
+
+
+def _embedding(
+    model: TransformerConfig, table: nn.Embedding, dropout: float, positions: nn.Module | None = None
+) -> transformer.Embedding:
+    """`positions`: those of another embedding, where both stand in one sequence."""
     width = table.embedding_dim
-    if model.positions == "learned":
-        positions: nn.Module = Learned(width, model.max_positions)
-    else:
-        positions = Sinusoidal(width) if model.positions == "sinusoidal" else Absent(width)
+    if positions is None:
+        if model.positions == "learned":
+            positions = Learned(width, model.max_positions)
+        else:
+            positions = Sinusoidal(width) if model.positions == "sinusoidal" else Absent(width)
     return transformer.Embedding(table, positions, dropout, model.merge_positions == "concatenate")
 
 

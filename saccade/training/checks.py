@@ -3,13 +3,14 @@
 import errno
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from saccade.config import Config
 from saccade.data.store import Store
 from saccade.errors import SaccadeError
 from saccade.folder import CONFIG, RECORD, WEIGHTS, require
-from saccade.models.build import build_model, longest_sequence, with_shape
+from saccade.models.build import build_model, in_one_sequence, longest_sequence, with_shape
 from saccade.training import checkpoint
 
 # Settings of training that may change when a run goes on: how long it may take, how it is watched, and what helps
@@ -79,10 +80,16 @@ def check_lengths(config: Config, *stores: Store) -> None:
     if limit is None:
         return
     for store in stores:
-        longest = 1 + int(max(store.source_lengths.max(), store.target_lengths.max()))
+        source, target = store.source_lengths, store.target_lengths
+        if in_one_sequence(config.model):
+            longest = 2 + int(np.add(source, target, dtype=np.int64).max())
+            what = f"pair has {longest:,} pieces with its ends, both sides together"
+        else:
+            longest = 1 + int(max(source.max(), target.max()))
+            what = f"sentence has {longest:,} pieces with its end"
         if longest > limit:
             raise SaccadeError(
-                f"model.max_positions={limit}: the longest sentence has {longest:,} pieces with its end; raise "
+                f"model.max_positions={limit}: the longest {what}; raise "
                 "model.max_positions, or drop long pairs with a smaller data.cleaning.max_characters"
             )
 
