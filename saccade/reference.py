@@ -11,6 +11,7 @@ from saccade.config import (
     Config,
     ConvConfig,
     DataConfig,
+    LMConfig,
     RNNConfig,
     SearchConfig,
     TokenizerConfig,
@@ -26,6 +27,7 @@ SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
     ("model (family: transformer)", "model", TransformerConfig),
     ("model (family: rnn)", "model", RNNConfig),
     ("model (family: conv)", "model", ConvConfig),
+    ("model (family: lm)", "model", LMConfig),
     ("training", "training", TrainingConfig),
     ("search", "search", SearchConfig),
 )

@@ -14,6 +14,7 @@ TRANSFORMER = [
     "model.decoder_layers=2",
 ]
 CONV = ["model.family=conv", "model.embedding=12", "model.encoder_layers=3", "model.decoder_layers=3"]
+LM = ["model.family=lm", "model.embedding=12", "model.width=12"]
 RNN = ["model.family=rnn", "model.embedding=12", "model.width=10"]
 
 MODELS: dict[str, list[str]] = {
@@ -59,6 +60,10 @@ MODELS: dict[str, list[str]] = {
         "model.layers=2",
         "model.reverse_source=true",
     ],
+    "lm attention": [*LM, "model.wiring=attention"],
+    "lm key-value, windowed": [*LM, "model.wiring=key-value", "model.window=4"],
+    "lm key-value-predict, deep gru": [*LM, "model.wiring=key-value-predict", "model.cell=gru", "model.layers=2"],
+    "lm ngram": [*LM, "model.wiring=ngram", "model.order=5"],
 }
 
 
