@@ -96,7 +96,7 @@ def choose_training(config: Config, train: Store, device: torch.device) -> tuple
             f"the corpus); stops after {given.patience} validations without a new best"
         )
     if config.data.monolingual:
-        reasons.append("validation: by loss and perplexity (targets alone, so there is nothing to translate)")
+        reasons.append("validation: by loss alone (targets without sources: nothing to translate)")
     if given.learning_rate is None:
         reasons.append(
             f"learning rate: {rate:.2g} at its peak, after {warmup:,} steps (narrow models bear a higher one)"
