@@ -18,7 +18,7 @@ from saccade.errors import SaccadeError
 
 if TYPE_CHECKING:
     from saccade.config import Config
-    from saccade.evaluation.metrics import Comparison, Score
+    from saccade.evaluation.metrics import Score
 
 app = typer.Typer(
     name="saccade",
@@ -30,6 +30,7 @@ app = typer.Typer(
 )
 
 WINDOW = 4096  # lines translated at once: enough to sort by length, few enough to hold
+MOST_CONFUSED = 5  # pairs of labels that `evaluate` names; --json gives all
 
 Folder = Annotated[Path, typer.Argument(help="A folder that `saccade train` made.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or mps. Default: a GPU if there is one.")]
@@ -135,6 +136,13 @@ def evaluate(
     against: Annotated[
         Path | None, typer.Option(help="A second folder or file of translations: is the first one better?")
     ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="bleu, chrf, chrf++, ter or accuracy; may be given more than once. Default: bleu, chrf and ter; "
+            "accuracy for a classifier's folder."
+        ),
+    ] = None,
     tokenize: Annotated[
         str | None,
         typer.Option(help="sacrebleu's tokenizer: 13a, zh, char, none. Default: by language; none for tokenised text."),
@@ -145,30 +153,49 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     device: Device = None,
 ) -> None:
-    """Score translations: BLEU, chrF and TER with their signatures; two systems with paired bootstrap significance.
-
-    A language model, or `--perplexity`: perplexity a token and a word, and bits a character, of the reference.
+    """Score translations: BLEU, chrF and TER with their signatures, or the accuracy of labels; two systems with paired
+    bootstrap significance. A language model, or with `--perplexity`: perplexity and bits a character of the reference.
     """
     from saccade.data.corpora import read_lines
-    from saccade.evaluation.metrics import compare_systems, score_corpus, tokenizer_for
+    from saccade.evaluation.accuracy import confusions
+    from saccade.evaluation.metrics import compare_systems, metrics_for, score_corpus, tokenizer_for
 
     if perplexity or source is None:
-        _print_scores(_foretold(folder, source, reference, against, device), as_json)
+        foretold = _foretold(folder, source, reference, against, device)
+        answer = {"scores": [s.to_dict() for s in foretold], "comparisons": []}
+        typer.echo(json.dumps(answer, indent=1) if as_json else "\n".join(map(str, foretold)))
         return
     sources = list(read_lines(source))
     references = [list(read_lines(file)) for file in reference]
-    tokenize = tokenize or tokenizer_for(_target_language(folder), references[0])
+    config = _config_of(folder)
+    tokenize = tokenize or tokenizer_for(config.data.target, references[0])
+    metrics = metric or metrics_for(config.model.family)
     system = _translations(folder, sources, beam, device)
-    scores = score_corpus(system, references, tokenize=tokenize, lowercase=lowercase)
+    scores = score_corpus(system, references, metrics=metrics, tokenize=tokenize, lowercase=lowercase)
+    confused = confusions(system, references, lowercase=lowercase) if "accuracy" in metrics else []
     comparisons = []
     if against is not None:
         baseline = _translations(against, sources, beam, device)
         comparisons = compare_systems(
-            baseline, system, references, samples=samples, tokenize=tokenize, lowercase=lowercase
+            baseline,
+            system,
+            references,
+            metrics=metrics,
+            samples=samples,
+            tokenize=tokenize,
+            lowercase=lowercase,
         )
-    if against is not None and not as_json:
+    if as_json:
+        answer = {"scores": [s.to_dict() for s in scores], "comparisons": [c.to_dict() for c in comparisons]}
+        if "accuracy" in metrics:
+            answer["confusions"] = [c._asdict() for c in confused]
+        typer.echo(json.dumps(answer, indent=1))
+        return
+    if against is not None:
         typer.echo(f"{against} → {folder}:", err=True)
-    _print_scores(scores, as_json, comparisons)
+    shown: list[Any] = [*comparisons] or [*scores, *confused[:MOST_CONFUSED]]
+    for line in shown:
+        typer.echo(str(line))
 
 
 @app.command()
@@ -201,6 +228,66 @@ def score(
         for value in translator.score([s for s, _ in window], [t for _, t in window]):
             typer.echo(f"{value:.6f}")
         done += len(window)
+
+
+@app.command()
+def compare(
+    arguments: Annotated[
+        list[str],
+        typer.Argument(
+            help="Recipes to train, trained folders, and settings for all of them (`section.key=value`).",
+            metavar="RECIPES… [SECTION.KEY=VALUE]...",
+        ),
+    ],
+    data: Annotated[
+        tuple[str, str] | None, typer.Option(help="Training files, source and target. Default: built-in.")
+    ] = None,
+    valid: Annotated[
+        tuple[str, str] | None, typer.Option(help="Validation files, source and target. Default: held out.")
+    ] = None,
+    test: Annotated[tuple[str, str] | None, typer.Option(help="Test files, source and reference.")] = None,
+    gold: Annotated[str | None, typer.Option(help="Word links drawn by hand (Pharaoh format), for AER.")] = None,
+    gold_text: Annotated[tuple[str, str] | None, typer.Option(help="The sentences of --gold.")] = None,
+    out: Annotated[Path, typer.Option(help="Where models, table and figures go.")] = Path("runs/compare"),
+    seeds: Annotated[int, typer.Option(help="Train each recipe so many times, with seeds 1, 2, …", min=1)] = 1,
+    jobs: Annotated[int, typer.Option(help="Rows trained at the same time.", min=1)] = 1,
+    quality: Annotated[
+        float | None, typer.Option(help="Validation BLEU whose time is given. Default: 90% of the best seen.")
+    ] = None,
+    sentence: Annotated[
+        int | None, typer.Option(help="Number of the test sentence whose alignments are drawn, from 0.")
+    ] = None,
+    speed: Annotated[bool, typer.Option(help="Measure how fast each row learns and writes, one at a time.")] = True,
+    device: Device = None,
+) -> None:
+    """Train or load each recipe and write one table of what each bought: Markdown, JSON, HTML, figures.
+
+    Goes on where it was stopped; a row that fails is named and the others are kept.
+    """
+    from saccade.comparing.plan import Plan, rows_of
+    from saccade.comparing.run import compare as run_comparison
+    from saccade.config import is_override
+    from saccade.display import Display
+
+    overrides = tuple(argument for argument in arguments if is_override(argument))
+    rows = rows_of([Path(argument) for argument in arguments if not is_override(argument)])
+    plan = Plan(
+        out=str(out),
+        data=data or (),
+        valid=valid or (),
+        test=test or (),
+        gold=gold,
+        gold_text=gold_text or (),
+        overrides=overrides,
+        seeds=tuple(range(1, seeds + 1)),
+        device=device,
+        shown=sentence,
+    )
+    lines = run_comparison(rows, plan, jobs=jobs, quality=quality, speed=speed, display=Display())
+    typer.echo((out / "table.md").read_text(encoding="utf-8"), nl=False)
+    typer.echo(f"{out}/index.html", err=True)
+    if failed := [line.name for line in lines if line.failed]:
+        raise SaccadeError(f"{len(failed)} of {len(lines)} rows failed: {', '.join(failed)}; see the notes above")
 
 
 @app.command()
@@ -359,19 +446,13 @@ def _check_alone(config: "Config", folder: Path) -> None:
         raise SaccadeError(f"{folder}: was trained on pairs, so its sources are needed; give them with --source")
 
 
-def _print_scores(scores: "list[Score]", as_json: bool, comparisons: "list[Comparison] | None" = None) -> None:
-    if as_json:
-        answer = {"scores": [s.to_dict() for s in scores], "comparisons": [c.to_dict() for c in comparisons or []]}
-        typer.echo(json.dumps(answer, indent=1))
-        return
-    for line in comparisons or scores:
-        typer.echo(str(line))
-
-
-def _target_language(system: Path) -> str:
+def _config_of(system: Path) -> "Config":
+    """The settings of a folder; a file of translations has none: the defaults."""
     from saccade.config import Config
 
-    return Config.load(system / "config.yaml").data.target if system.is_dir() else "en"
+    if system.is_dir():
+        return Config.load(system / "config.yaml")
+    return Config.load(None, ["data.target=en"])
 
 
 if __name__ == "__main__":

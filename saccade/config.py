@@ -8,6 +8,7 @@ A configuration is YAML, changed by `section.key=value` arguments, checked as a 
 folder keeps the resolved file. The sentence on each field is the help of the command line and the reference page.
 """
 
+import copy
 import difflib
 import types
 from collections.abc import Collection, Iterable, Mapping
@@ -59,9 +60,8 @@ class DataConfig(Section):
     train: list[str] = Field(
         default_factory=list,
         description="Training files: text files in pairs (source target source target …; one alone for a language "
-        "model), or TSV, JSONL or Parquet "
-        "files with both sides; `.gz` is read as it is, `-` is standard input (TSV), `hub:NAME` a public dataset. "
-        "Empty: the built-in corpus.",
+        "model), or TSV, JSONL or Parquet files with both sides; `.gz` is read as it is, `-` is standard input (TSV), "
+        "`hub:NAME` a public dataset. Empty: the built-in corpus.",
     )
     valid: list[str] = Field(
         default_factory=list,
@@ -150,16 +150,17 @@ class TransformerConfig(Section):
 
 
 class RNNConfig(Section):
-    """Recurrent encoder–decoders (Cho 2014, Sutskever 2014, Bahdanau 2015, Luong 2015)."""
+    """Recurrent encoder–decoders, from Kalchbrenner & Blunsom 2013 to Wu et al. 2016 (GNMT)."""
 
     family: Literal["rnn"]
     size: Size | None = Field(
         None, description="A named size, which the settings below override one by one. Chosen from corpus and machine."
     )
-    wiring: Literal["cho", "sutskever", "bahdanau", "luong"] = Field(
+    wiring: Literal["rctm", "cho", "sutskever", "bahdanau", "luong", "gnmt"] = Field(
         "bahdanau",
-        description="What the decoder gets of the source. `cho`: one vector, at every step; `sutskever`: one vector, "
-        "as its initial state; `bahdanau`: attention from the state before each step; `luong`: from that after it.",
+        description="What the decoder gets of the source. `rctm`: one vector, made by convolutions, at every step; "
+        "`cho`: one vector, at every step; `sutskever`: one vector, as its initial state; `bahdanau`: attention from "
+        "the state before each step; `luong`: from that after it; `gnmt`: as `bahdanau`, told to all of many layers.",
     )
     score: str = Field(
         "additive",
@@ -171,12 +172,26 @@ class RNNConfig(Section):
     input_feeding: bool = Field(
         True, description="With `luong`, tell each step the last attentional vector (Luong et al. 2015, 3.3)."
     )
-    cell: Literal["gru", "lstm"] = Field("gru", description="The recurrent unit.")
+    cell: Literal["gru", "lstm", "tanh"] | None = Field(
+        None,
+        description="The recurrent unit; `tanh` has no gates. Chosen: `lstm` with `gnmt`, `tanh` with `rctm`, "
+        "otherwise `gru`.",
+    )
     embedding: int | None = Field(None, gt=0, description="Width of the word embeddings.")
     width: int | None = Field(None, gt=0, description="Width of the recurrent states (of each direction).")
-    layers: int = Field(1, gt=0, description="Stacked recurrent layers, in the encoder and in the decoder.")
+    layers: int | None = Field(
+        None,
+        gt=0,
+        description="Stacked recurrent layers, in the encoder and in the decoder. Chosen: 1; with `gnmt` 2 to 8, by "
+        "size.",
+    )
     bidirectional: bool | None = Field(
-        None, description="Read the source in both directions. Chosen: with `bahdanau` yes, otherwise no."
+        None,
+        description="Read the source in both directions. Chosen: with `bahdanau` and `gnmt` (its lowest layer) yes, "
+        "otherwise no.",
+    )
+    largest_kernel: int = Field(
+        20, ge=2, description="With `rctm`, columns that its largest convolution spans; 20 are made for 210 pieces."
     )
     reverse_source: bool = Field(False, description="Read the source backwards (Sutskever et al. 2014, 3.3).")
     tied: Literal["all", "decoder", "none"] | None = Field(
@@ -250,9 +265,47 @@ class LMConfig(Section):
     )
 
 
-Model = TransformerConfig | RNNConfig | ConvConfig | LMConfig
+class ClassifierConfig(Section):
+    """A sentence classifier: structured self-attentive embeddings (Lin et al. 2017). The target of a pair is its label.
+
+    It changes defaults of other sections: pairs of any length ratio and copies are kept, labels get a vocabulary of
+    their own, there is no BLEU at validations, and the search looks for the likeliest label, long or short.
+    """
+
+    family: Literal["classifier"]
+    size: Size | None = Field(
+        None, description="A named size, which the settings below override one by one. Chosen from corpus and machine."
+    )
+    embedding: int | None = Field(None, gt=0, description="Width of the word embeddings.")
+    width: int | None = Field(None, gt=0, description="Width u of the LSTM, in each of its two directions.")
+    layers: int = Field(1, gt=0, description="Stacked layers of the LSTM.")
+    hops: int | None = Field(
+        None, gt=0, description="Hops r: how many times the sentence is looked at, each its own way."
+    )
+    attention_width: int | None = Field(None, gt=0, description="Width d_a of the hidden layer of the attention.")
+    penalty: float = Field(
+        1.0, ge=0, description="Weight of ‖A Aᵀ - I‖² in the loss, which drives the hops apart; 0 turns it off."
+    )
+    output_width: int | None = Field(None, gt=0, description="Width of the fully connected layer before the labels.")
+    dropout: Probability | None = Field(
+        None, description="Dropout on embeddings, between layers and before the output. Chosen as for the Transformer."
+    )
+
+
+Model = TransformerConfig | RNNConfig | ConvConfig | LMConfig | ClassifierConfig
 ModelConfig = Annotated[Model, Field(discriminator="family")]
-FAMILIES = ("transformer", "rnn", "conv", "lm")
+FAMILIES = ("transformer", "rnn", "conv", "lm", "classifier")
+
+# Defaults that a family wants otherwise than the sections have them; what is given wins.
+FAMILY_DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
+    "classifier": {
+        # A sentence of forty words may have a label of one, or be it.
+        "data": {"cleaning": {"max_ratio": float("inf"), "drop_copies": False}},
+        "tokenizer": {"joint": False},
+        "training": {"validate_bleu_pairs": 0},
+        "search": {"length_penalty": 0.0},
+    }
+}
 
 
 class TrainingConfig(Section):
@@ -351,6 +404,7 @@ class Config(Section):
         model = settings.get("model")
         if isinstance(model, dict):
             model.setdefault("family", "transformer")
+            settings = _in_family(settings, str(model["family"]))
         try:
             return cls.model_validate(settings)
         except ValidationError as error:
@@ -363,6 +417,10 @@ class Config(Section):
             settings[section].update(values)
         return Config.of(settings)
 
+    def in_family_of(self, base: "Config") -> "Config":
+        """The same settings, where what was not given has the defaults of `base`'s family."""
+        return Config.of(_in_family(self.model_dump(exclude_unset=True), base.model.family))
+
     def to_yaml(self) -> str:
         return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
@@ -372,7 +430,7 @@ class Config(Section):
 
 def read_settings(path: str | Path | None = None, overrides: Iterable[str] = ()) -> dict[str, Any]:
     """The settings of a file with overrides applied, as they were written: nothing checked, nothing filled in."""
-    settings = {} if path is None else _read_yaml(Path(path))
+    settings = {} if path is None else _read_extended(Path(path))
     for override in overrides:
         _apply_override(settings, override)
     return settings
@@ -387,10 +445,32 @@ def merge_settings(settings: dict[str, Any], more: Mapping[str, Any]) -> None:
             settings[name] = dict(value) if isinstance(value, Mapping) else value
 
 
+def _in_family(settings: Mapping[str, Any], family: str) -> dict[str, Any]:
+    """The settings laid over the defaults of a family."""
+    merged: dict[str, Any] = copy.deepcopy(FAMILY_DEFAULTS.get(family, {}))
+    merge_settings(merged, settings)
+    return merged
+
+
 def is_override(argument: str) -> bool:
     """True for `section.key=value`, as opposed to a file name."""
     name, equals, _ = argument.partition("=")
     return bool(equals) and name.split(".")[0] in Config.model_fields and not Path(argument).exists()
+
+
+def _read_extended(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """A file's settings, laid over those of the file that it `extends` (a path relative to its own)."""
+    if path.resolve() in seen:
+        raise SaccadeError(f"{path}: extends itself, by way of {' → '.join(map(str, seen))}; break the circle")
+    settings = _read_yaml(path)
+    base = settings.pop("extends", None)
+    if base is None:
+        return settings
+    if not isinstance(base, str):
+        raise SaccadeError(f"{path}: extends={base!r} is not the path of a YAML file")
+    extended = _read_extended(path.parent / base, (*seen, path.resolve()))
+    merge_settings(extended, settings)
+    return extended
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The reference page of all settings, written from the settings themselves."""
 
+import inspect
 from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -7,6 +8,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from saccade.config import (
+    ClassifierConfig,
     CleaningConfig,
     Config,
     ConvConfig,
@@ -28,6 +30,7 @@ SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
     ("model (family: rnn)", "model", RNNConfig),
     ("model (family: conv)", "model", ConvConfig),
     ("model (family: lm)", "model", LMConfig),
+    ("model (family: classifier)", "model", ClassifierConfig),
     ("training", "training", TrainingConfig),
     ("search", "search", SearchConfig),
 )
@@ -47,7 +50,7 @@ def reference_page(only: str | None = None) -> str:
     for title, prefix, section in SECTIONS:
         if only is not None and prefix.split(".")[0] != only:
             continue
-        parts += [f"## {title}\n", f"{(section.__doc__ or '').strip()}\n"]
+        parts += [f"## {title}\n", f"{inspect.cleandoc(section.__doc__ or '')}\n"]
         parts += ["| setting | kind | default | |", "|---|---|---|---|"]
         for name, field in section.model_fields.items():
             if field.description and not _is_section(field):

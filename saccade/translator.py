@@ -173,6 +173,18 @@ class Translator:
                 scores[i] = value
         return scores
 
+    def forced(self, source: str, target: str) -> Translation:
+        """`target` as if it had been found for `source`: its score, and where the model looks when it must write it."""
+        ids = self.tokenizers.target.encode(target)
+        return Translation(
+            source=source,
+            text=target,
+            score=self.score([source], [target])[0],
+            tokens=self.tokenizers.target.pieces(ids),
+            _ids=ids,
+            _translator=self,
+        )
+
     @torch.inference_mode()
     def attentions(self, source: str, target_ids: Sequence[int]) -> list[Array]:
         """Cross-attention when the model is made to write `target_ids` for `source`."""

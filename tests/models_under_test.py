@@ -14,6 +14,7 @@ TRANSFORMER = [
     "model.decoder_layers=2",
 ]
 CONV = ["model.family=conv", "model.embedding=12", "model.encoder_layers=3", "model.decoder_layers=3"]
+CLASSIFIER = ["model.embedding=12", "model.width=6", "model.attention_width=8", "model.output_width=14"]
 LM = ["model.family=lm", "model.embedding=12", "model.width=12"]
 RNN = ["model.family=rnn", "model.embedding=12", "model.width=10"]
 
@@ -60,11 +61,20 @@ MODELS: dict[str, list[str]] = {
         "model.layers=2",
         "model.reverse_source=true",
     ],
+    "rnn rctm": [*RNN, "model.wiring=rctm", "model.largest_kernel=3"],
+    "rnn gnmt": [*RNN, "model.wiring=gnmt", "model.layers=4"],
     "lm attention": [*LM, "model.wiring=attention"],
     "lm key-value, windowed": [*LM, "model.wiring=key-value", "model.window=4"],
     "lm key-value-predict, deep gru": [*LM, "model.wiring=key-value-predict", "model.cell=gru", "model.layers=2"],
     "lm ngram": [*LM, "model.wiring=ngram", "model.order=5"],
 }
+
+# They write labels, not sentences: every law holds for them, but they have nothing to copy with.
+CLASSIFIERS: dict[str, list[str]] = {
+    "classifier": ["model.family=classifier", *CLASSIFIER, "model.hops=3"],
+    "classifier, deep, one hop": ["model.family=classifier", *CLASSIFIER, "model.hops=1", "model.layers=2"],
+}
+MODELS |= CLASSIFIERS
 
 
 def settings_of(name: str, *more: str) -> Config:

@@ -25,6 +25,25 @@ def test_a_file_is_read_and_overrides_win(tmp_path):
     assert (config.model.family, config.model.cell, config.training.max_steps) == ("rnn", "lstm", 7)
 
 
+def test_a_file_that_extends_another_changes_only_what_it_names(tmp_path):
+    (tmp_path / "base.yaml").write_text("model: {family: rnn, cell: lstm}\ntraining: {max_steps: 5}\n")
+    (tmp_path / "deeper").mkdir()
+    path = tmp_path / "deeper" / "recipe.yaml"
+    path.write_text("extends: ../base.yaml\nmodel: {wiring: luong}\n")
+    config = Config.load(path)
+    assert (config.model.cell, config.model.wiring, config.training.max_steps) == ("lstm", "luong", 5)
+
+
+def test_files_that_extend_each_other_are_refused(tmp_path):
+    (tmp_path / "a.yaml").write_text("extends: b.yaml\n")
+    (tmp_path / "b.yaml").write_text("extends: a.yaml\n")
+    with pytest.raises(SaccadeError, match="extends itself"):
+        Config.load(tmp_path / "a.yaml")
+    (tmp_path / "c.yaml").write_text("extends: [a.yaml]\n")
+    with pytest.raises(SaccadeError, match="not the path of a YAML file"):
+        Config.load(tmp_path / "c.yaml")
+
+
 def test_saved_settings_are_read_back_as_they_were(tmp_path):
     config = Config.load(None, ["model.family=rnn", "data.train=[a.de,a.en]", "data.cleaning.max_ratio=3"])
     config.save(tmp_path / "config.yaml")

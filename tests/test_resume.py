@@ -129,6 +129,7 @@ def test_preparing_killed_at_any_file_operation_goes_on_to_the_same_stores(
         pytest.param(["model.norm=post", "training.schedule=cosine", "training.weight_decay=0.1"], id="cosine, decay"),
         pytest.param([*RNN, "model.wiring=bahdanau"], id="rnn with attention"),
         pytest.param([*RNN, "model.wiring=sutskever", "model.cell=lstm"], id="lstm"),
+        pytest.param([*RNN, "model.wiring=rctm"], id="convolutions and rnn"),
         pytest.param(["model.family=lm", "model.width=18", "data.monolingual=true"], id="language model"),
     ],
 )

@@ -93,7 +93,7 @@ def test_initial_state_decoder_is_sutskevers():
     torch.testing.assert_close(output.hidden, decoder.readout(states))
 
 
-@pytest.mark.parametrize("unit", ["gru", "lstm"])
+@pytest.mark.parametrize("unit", ["gru", "lstm", "tanh"])
 def test_a_step_by_hand_equals_the_fused_layer(unit):
     layer = RecurrentLayer(unit, 6, 5).double()
     x, state = torch.randn(3, 7, 6).double(), torch.randn(3, layer.state_width).double()

@@ -6,6 +6,7 @@ Nothing of it stays: token stores decode to the exact text.
 
 import hashlib
 import json
+import math
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -79,6 +80,8 @@ def _prepare(
             "at least 2 are needed. See what was dropped above; --no-clean keeps all"
         )
     reasons: list[str] = []
+    if config.data.cleaning.enabled and math.isinf(config.data.cleaning.max_ratio):
+        reasons.append("cleaning: a side may be any number of times as long as the other (data.cleaning.max_ratio)")
     choices: dict[str, dict[str, Any]] = {}
     held_out, valid = _validation(config, everything, spool, display)
     if held_out:

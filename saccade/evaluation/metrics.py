@@ -1,4 +1,4 @@
-"""BLEU, chrF and TER with the signatures that make them comparable, and a paired test between two systems.
+"""BLEU, chrF, TER and accuracy with the signatures that make them comparable, and a paired test between two systems.
 
 All of it is sacrebleu's (Post 2018): a score without its signature says little, so none leaves this room without one.
 
@@ -18,6 +18,7 @@ from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.significance import PairedTest
 
 from saccade.errors import SaccadeError
+from saccade.evaluation.accuracy import Accuracy
 
 References = Sequence[str] | Sequence[Sequence[str]]
 
@@ -33,6 +34,9 @@ _TOKENIZERS = {
     "km": "char",
     "my": "char",
 }
+
+# By what the output of a family is judged; of the families that are not named, the output is sentences.
+_JUDGED_BY: dict[str, tuple[str, ...]] = {"classifier": ("accuracy",)}
 
 # Below this, sacrebleu's 95% interval would be the whole range of the samples.
 _FEWEST_SAMPLES = 40
@@ -98,7 +102,7 @@ def score_corpus(
     tokenize: str = "13a",
     lowercase: bool = False,
 ) -> list[Score]:
-    """Score a corpus by each of `metrics`: bleu, chrf, chrf++, ter.
+    """Score a corpus by each of `metrics`: bleu, chrf, chrf++, ter, accuracy.
 
     `references` is one list of sentences, or several such lists. `tokenize` is BLEU's: text is given as it is meant
     to be read, and sacrebleu splits it; "none" is for text that is already split (see `tokenizer_for`).
@@ -162,6 +166,11 @@ def compare_systems(
     return comparisons
 
 
+def metrics_for(family: str) -> tuple[str, ...]:
+    """The metrics that suit what models of a family write, the one that says most first and the slowest last."""
+    return _JUDGED_BY.get(family, ("bleu", "chrf", "ter"))
+
+
 def tokenizer_for(language: str, references: Sequence[str] = ()) -> str:
     """BLEU's tokenizer for a target language (`zh`, `ja_JP`, `pt-BR`), of those that need no further install.
 
@@ -213,11 +222,16 @@ def _ter(tokenize: str, lowercase: bool) -> Any:
     return TER(normalized=unspaced, asian_support=unspaced)
 
 
+def _accuracy(tokenize: str, lowercase: bool) -> Any:
+    return Accuracy(lowercase)
+
+
 METRICS: dict[str, Callable[[str, bool], Any]] = {
     "bleu": _bleu,
     "chrf": _chrf,
     "chrf++": _chrf_with_words,
     "ter": _ter,
+    "accuracy": _accuracy,
 }
 
 

@@ -11,11 +11,21 @@ from saccade.attention.positions import Absent, Learned, Sinusoidal
 from saccade.attention.relative import RELATIVE, Relative, Unaware
 from saccade.attention.scores import SCORES
 from saccade.attention.windows import WINDOWS
-from saccade.config import Config, ConvConfig, LMConfig, Model, RNNConfig, Size, TransformerConfig, known
+from saccade.config import (
+    ClassifierConfig,
+    Config,
+    ConvConfig,
+    LMConfig,
+    Model,
+    RNNConfig,
+    Size,
+    TransformerConfig,
+    known,
+)
 from saccade.errors import SaccadeError
-from saccade.models import conv, lm, rnn, transformer
+from saccade.models import classifier, conv, gnmt, lm, rctm, rnn, transformer
 from saccade.models.protocol import EncoderDecoder
-from saccade.models.recurrence import RecurrentEncoder, RecurrentStack, SentenceVector
+from saccade.models.recurrence import RecurrentEncoder, RecurrentLayer, RecurrentStack, SentenceVector
 
 Part = TypeVar("Part")
 
@@ -35,7 +45,10 @@ RNN_SIZES: dict[Size, tuple[int, int]] = {
     "base": (320, 512),
     "big": (620, 1000),
 }
-
+# layers of GNMT's stacks; `big` has the paper's (Wu et al. 2016, 3.1)
+GNMT_LAYERS: dict[Size, int] = {"tiny": 2, "small": 3, "medium": 4, "base": 6, "big": 8}
+CELLS = {"gnmt": "lstm", "rctm": "tanh"}  # of the wirings that have but one; the others are chosen a GRU
+ATTENDING = ("bahdanau", "luong", "gnmt")
 
 # embedding, width, layers of each stack; `big` is the paper's (Gehring et al. 2017, 4.3, at its first width)
 CONV_SIZES: dict[Size, tuple[int, int, int]] = {
@@ -45,6 +58,14 @@ CONV_SIZES: dict[Size, tuple[int, int, int]] = {
     "base": (384, 512, 9),
     "big": (768, 512, 15),
 }
+# embedding, u, d_a, hops, width before the labels; u, d_a and hops of `big` are the paper's (Lin et al. 2017, 4.1)
+CLASSIFIER_SIZES: dict[Size, tuple[int, int, int, int, int]] = {
+    "tiny": (64, 64, 64, 4, 128),
+    "small": (96, 128, 128, 8, 256),
+    "medium": (128, 192, 192, 16, 512),
+    "base": (192, 256, 256, 24, 1024),
+    "big": (300, 300, 350, 30, 2000),
+}
 
 # parts into which each output of a language model is cut; `ngram`: N - 1
 LM_PARTS = {"attention": 1, "key-value": 2, "key-value-predict": 3}
@@ -53,6 +74,10 @@ LM_PARTS = {"attention": 1, "key-value": 2, "key-value-predict": 3}
 def with_shape(model: Model, joint: bool) -> Model:
     """The same settings with every measure that the named size or the vocabulary implies written out."""
     size = model.size or "small"
+    if isinstance(model, ClassifierConfig):
+        names = ("embedding", "width", "attention_width", "hops", "output_width")
+        implied = dict(zip(names, CLASSIFIER_SIZES[size], strict=True)) | {"size": size, "dropout": 0.1}
+        return model.model_copy(update={k: v for k, v in implied.items() if getattr(model, k) is None})
     tied = model.tied or ("all" if joint else "decoder")
     if tied == "all" and not joint:
         raise SaccadeError(
@@ -73,7 +98,10 @@ def with_shape(model: Model, joint: bool) -> Model:
     else:
         embedding, width = RNN_SIZES[size]
         measures = {"embedding": embedding, "width": width}
-        chosen["bidirectional"] = model.wiring == "bahdanau" if model.bidirectional is None else model.bidirectional
+        measures["layers"] = GNMT_LAYERS[size] if model.wiring == "gnmt" else 1
+        chosen["cell"] = model.cell or CELLS.get(model.wiring, "gru")
+        both_ways = model.wiring in ("bahdanau", "gnmt")
+        chosen["bidirectional"] = both_ways if model.bidirectional is None else model.bidirectional
     for name, value in measures.items():
         given = getattr(model, name)
         chosen[name] = value if given is None else given
@@ -89,7 +117,9 @@ def measures(model: Model) -> str:
     if isinstance(model, LMConfig):
         looks = f"order {model.order}" if model.wiring == "ngram" else f"window {model.window or 'unbounded'}"
         return f"{model.wiring}, {model.cell} {model.width} wide, embeddings {model.embedding}, {looks}"
-    looks = f", {model.score} attention" if model.wiring in ("bahdanau", "luong") else ", no attention"
+    if isinstance(model, ClassifierConfig):
+        return f"lstm {model.width} wide both ways, {model.hops} hops, embeddings {model.embedding}"
+    looks = f", {model.score} attention" if model.wiring in ATTENDING else ", no attention"
     return f"{model.wiring}, {model.cell} {model.width} wide, embeddings {model.embedding}{looks}"
 
 
@@ -123,6 +153,8 @@ def build_model(config: Config, source_vocabulary: int, target_vocabulary: int) 
         return _conv(config.model, vocabularies)
     if isinstance(config.model, LMConfig):
         return _lm(config.model, vocabularies)
+    if isinstance(config.model, ClassifierConfig):
+        return _classifier(config.model, vocabularies)
     return _rnn(config.model, vocabularies)
 
 
@@ -210,55 +242,80 @@ def _relatives(model: TransformerConfig, layers: int, causal: bool) -> list[Rela
     return made * layers if model.positions == "t5" else made
 
 
-def _rnn(model: RNNConfig, vocabularies: Vocabularies) -> EncoderDecoder:
-    embedding, width, dropout = known(model.embedding), known(model.width), known(model.dropout)
-    if model.wiring == "bahdanau" and not model.bidirectional:
+def _refuse_unpublished(model: RNNConfig) -> None:
+    """Only what a paper has is built."""
+    wiring, cell, layers = model.wiring, known(model.cell), known(model.layers)
+    if wiring == "bahdanau" and not model.bidirectional:
         raise SaccadeError("model.wiring=bahdanau starts from the backward reading; set model.bidirectional=true")
-    if model.wiring == "bahdanau" and model.reverse_source:
-        raise SaccadeError("model.wiring=bahdanau reads the source both ways; set model.reverse_source=false")
-    if model.wiring == "sutskever" and model.bidirectional:
+    if wiring == "gnmt" and not model.bidirectional:
+        raise SaccadeError("model.wiring=gnmt reads both ways in its lowest layer; set model.bidirectional=true")
+    if wiring in ("bahdanau", "gnmt") and model.reverse_source:
+        raise SaccadeError(f"model.wiring={wiring} reads the source both ways; set model.reverse_source=false")
+    if wiring == "sutskever" and model.bidirectional:
         raise SaccadeError("model.wiring=sutskever hands states over layer by layer; set model.bidirectional=false")
+    if wiring == "rctm" and (model.bidirectional or model.reverse_source):
+        field = "bidirectional" if model.bidirectional else "reverse_source"
+        raise SaccadeError(f"model.wiring=rctm reads the source by convolutions; set model.{field}=false")
+    if wiring == "rctm" and layers != 1:
+        raise SaccadeError(f"model.layers={layers}: the decoder of model.wiring=rctm has one; set model.layers=1")
+    if wiring == "gnmt" and layers < 2:
+        raise SaccadeError(f"model.layers={layers}: model.wiring=gnmt stacks layers; set model.layers=2 or more")
+    if cell != CELLS.get(wiring, cell):
+        raise SaccadeError(f"model.cell={cell}: model.wiring={wiring} has another; set model.cell={CELLS[wiring]}")
+
+
+def _rnn(model: RNNConfig, vocabularies: Vocabularies) -> EncoderDecoder:
+    _refuse_unpublished(model)
+    embedding, width, dropout = known(model.embedding), known(model.width), known(model.dropout)
+    cell, layers = known(model.cell), known(model.layers)
     tables = _tables(vocabularies, embedding, model.tied, std=embedding**-0.5)
-    encoder = RecurrentEncoder(
-        tables.source,
-        model.cell,
-        width,
-        model.layers,
-        dropout,
-        bidirectional=bool(model.bidirectional),
-        reverse_source=model.reverse_source,
-    )
 
     def stack(inputs: int) -> RecurrentStack:
-        return RecurrentStack(model.cell, inputs, width, model.layers, dropout)
+        return RecurrentStack(cell, inputs, width, layers, dropout)
 
-    def look() -> rnn.Glimpse:
+    def look(memory: int) -> rnn.Glimpse:
         score = _named("model.score", model.score, SCORES)
         window = _named("model.window", model.window, WINDOWS)
-        return rnn.Glimpse(
-            score(query_width=width, key_width=encoder.width, width=width), window(width, model.window_radius)
-        )
+        return rnn.Glimpse(score(query_width=width, key_width=memory, width=width), window(width, model.window_radius))
 
     def parts(inputs: int, readout: Callable[[], nn.Module]) -> rnn.Parts:
         return rnn.Parts(tables.target, tables.output, stack(inputs), readout(), dropout)
 
+    def narrow() -> nn.Module:
+        """From a state to the output embedding."""
+        return nn.Identity() if width == embedding else nn.Linear(width, embedding)
+
+    if model.wiring == "rctm":
+        sentence = rctm.SentenceConvolutions(tables.source, model.largest_kernel, dropout)
+        return EncoderDecoder(sentence, rctm.RCTMDecoder(parts(2 * embedding, narrow)))
+    encoder = RecurrentEncoder(
+        tables.source,
+        cell,
+        width,
+        1 if model.wiring == "gnmt" else layers,
+        dropout,
+        bidirectional=bool(model.bidirectional),
+        reverse_source=model.reverse_source,
+    )
+    if model.wiring == "gnmt":
+        deep = gnmt.GNMTEncoder(encoder, width, layers - 1, dropout)
+        steps = [RecurrentLayer(cell, (width if i else embedding) + deep.width, width) for i in range(layers)]
+        reader = gnmt.GNMTDecoder(tables.target, tables.output, steps, look(deep.width), narrow(), dropout)
+        return EncoderDecoder(deep, reader)
     if model.wiring == "bahdanau":
         made = parts(embedding + encoder.width, lambda: rnn.Maxout(width + embedding + encoder.width, embedding))
-        decoder: nn.Module = rnn.BahdanauDecoder(made, encoder.width, look())
+        decoder: nn.Module = rnn.BahdanauDecoder(made, encoder.width, look(encoder.width))
     elif model.wiring == "luong":
         fed = embedding if model.input_feeding else 0
         made = parts(embedding + fed, lambda: nn.Linear(encoder.width + width, embedding))
         hand_over = rnn.HandOver(encoder.state_width, made.stack.first.state_width)
-        decoder = rnn.LuongDecoder(made, hand_over, look(), model.input_feeding)
+        decoder = rnn.LuongDecoder(made, hand_over, look(encoder.width), model.input_feeding)
     elif model.wiring == "sutskever":
-        same = width == embedding
-        made = parts(embedding, lambda: nn.Identity() if same else nn.Linear(width, embedding))
-        decoder = rnn.SutskeverDecoder(made)
+        decoder = rnn.SutskeverDecoder(parts(embedding, narrow))
     else:
         made = parts(embedding + width, lambda: rnn.Maxout(width + embedding + width, embedding))
-        decoder = rnn.ChoDecoder(made, encoder.state_width * model.layers, width)
-    attends = model.wiring in ("bahdanau", "luong")
-    return EncoderDecoder(encoder if attends else SentenceVector(encoder), decoder)
+        decoder = rnn.ChoDecoder(made, encoder.state_width * layers, width)
+    return EncoderDecoder(encoder if model.wiring in ATTENDING else SentenceVector(encoder), decoder)
 
 
 def _conv(model: ConvConfig, vocabularies: Vocabularies) -> EncoderDecoder:
@@ -307,6 +364,20 @@ def _lm(model: LMConfig, vocabularies: Vocabularies) -> EncoderDecoder:
         lm.LMEncoder(tables.source, stack, dropout),
         lm.LMDecoder(tables.target, tables.output, stack, look_back, dropout),
     )
+
+
+def _classifier(model: ClassifierConfig, vocabularies: Vocabularies) -> EncoderDecoder:
+    embedding, dropout = known(model.embedding), known(model.dropout)
+    # Nothing is tied: what is written is not what is read.
+    source, target = (nn.Embedding(size, embedding) for size in vocabularies)
+    output = nn.Linear(known(model.output_width), vocabularies.target, bias=False)
+    for table in (source, target, output):
+        nn.init.normal_(table.weight, std=table.weight.size(1) ** -0.5)
+    reader = RecurrentEncoder(
+        source, "lstm", known(model.width), model.layers, dropout, bidirectional=True, reverse_source=False
+    )
+    encoder = classifier.SentenceMatrix(reader, known(model.attention_width), known(model.hops), model.penalty)
+    return EncoderDecoder(encoder, classifier.LabelDecoder(target, output, encoder.width, dropout))
 
 
 def _named(setting: str, name: str, parts: Mapping[str, Part]) -> Part:

@@ -15,6 +15,8 @@ class Memory(NamedTuple):
     states: Tensor  # (B, S, E)
     mask: Tensor  # (B, S), True where real
     final: Tensor | None = None  # (B, layers, ·): where a recurrent encoder ended, for a decoder that starts there
+    attention: Tensor | None = None  # (B, states, source positions): of what an encoder that attends mixed each state
+    penalty: Tensor | None = None  # (B,): what an encoder in training wants added to each sentence's loss
 
     def select(self, indices: Tensor) -> "Memory":
         return Memory(*(None if part is None else part.index_select(0, indices) for part in self))  # type: ignore[arg-type]
@@ -36,6 +38,7 @@ class DecoderOutput(NamedTuple):
     hidden: Tensor  # (B, T, E)
     state: State
     attentions: tuple[Tensor, ...] | None  # cross-attention weights, one (B, H, T, S) a layer that attends
+    penalty: Tensor | None = None  # (B,): the memory's, on its way from the encoder to the objective
 
 
 class EncoderDecoder(nn.Module):
@@ -79,4 +82,5 @@ class EncoderDecoder(nn.Module):
 
     def forward(self, source: Tensor, mask: Tensor, inputs: Tensor, need_weights: bool = False) -> DecoderOutput:
         """Teacher forcing: read the source, then the whole target at once."""
-        return self.decode(inputs, self.init_state(self.encode(source, mask)), need_weights)
+        memory = self.encode(source, mask)
+        return self.decode(inputs, self.init_state(memory), need_weights)._replace(penalty=memory.penalty)

@@ -13,12 +13,12 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from saccade.attention.dropout import Dropout
 from saccade.models.protocol import Memory
 
-UNITS: dict[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM}
+UNITS: dict[str, Callable[..., nn.RNNBase]] = {"gru": nn.GRU, "lstm": nn.LSTM, "tanh": nn.RNN}
 
 
 def initialise_recurrent(rnn: nn.RNNBase) -> None:
     """Orthogonal recurrent matrices (Bahdanau et al. 2015, B.1), Xavier inputs, an LSTM's forget gate open."""
-    gates = 4 if isinstance(rnn, nn.LSTM) else 3
+    gates = {nn.LSTM: 4, nn.GRU: 3, nn.RNN: 1}[type(rnn)]
     for name, parameter in rnn.named_parameters():
         for gate in parameter.data.chunk(gates):
             if "weight_hh" in name:
@@ -32,7 +32,7 @@ def initialise_recurrent(rnn: nn.RNNBase) -> None:
 
 
 class RecurrentLayer(nn.Module):
-    """One layer whose state is explicit: (B, E) for a GRU, (B, 2E) for an LSTM (hidden; cell)."""
+    """One layer whose state is explicit: (B, E), and (B, 2E) for an LSTM (hidden; cell)."""
 
     def __init__(self, unit: str, inputs: int, width: int) -> None:
         super().__init__()
@@ -46,6 +46,10 @@ class RecurrentLayer(nn.Module):
     def weights(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """W and U (inputs and state to gates), and the biases of both."""
         return tuple(self.rnn.all_weights[0])  # type: ignore[return-value]
+
+    def start(self, rows: int) -> Tensor:
+        """The state before anything was read: zeros, in the weights' own precision."""
+        return self.weights[0].new_zeros(rows, self.state_width)
 
     def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
         """All steps of x (B, T, inputs): the hidden states (B, T, E) and the last full state."""
@@ -62,11 +66,14 @@ class RecurrentLayer(nn.Module):
 
         GRU:   r = σ(i_r + h_r), z = σ(i_z + h_z), n = tanh(i_n + r ∘ h_n), s' = (1 - z) ∘ n + z ∘ s
         LSTM:  c' = σ(f) ∘ c + σ(i) ∘ tanh(g),  h' = σ(o) ∘ tanh(c')
+        tanh:  s' = tanh(i + h)
         """
         hidden = state[:, : self.width]
         _, U, input_bias, state_bias = self.weights
         x = gates_from_input + input_bias
         h = torch.addmm(state_bias, hidden, U.mT)
+        if self.unit == "tanh":
+            return torch.tanh(x + h).to(state.dtype)
         if self.unit == "gru":
             both = 2 * self.width
             r, z = torch.sigmoid(x[:, :both] + h[:, :both]).chunk(2, dim=-1)

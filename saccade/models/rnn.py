@@ -6,10 +6,12 @@
 | Sutskever et al. 2014 | one vector, as its initial state | s_t = f(s_{t-1}, y_{t-1}),  s_0 = the encoder's last |
 | Bahdanau et al. 2015 | a fresh vector c_t at every step, by attention | s_t = f(s_{t-1}, [y_{t-1}; c_t]) |
 | Luong et al. 2015 | … from the state after the step | h_t = f(h_{t-1}, [y_{t-1}; h̃_{t-1}]),  h̃_t = tanh(W [c; h]) |
+| Kalchbrenner & Blunsom 2013 | one vector, made by convolutions, at every step | `rctm` |
+| Wu et al. 2016 | a fresh vector for all of many layers, from the lowest | `gnmt` |
 
-Where a decoder's wiring does not make step t wait for an attention
-computed from step t-1, all steps run in one fused call; loops over time are Bahdanau's first layer and Luong's input
-feeding alone.
+Where a decoder's wiring does not make step t wait for an attention computed from step t-1, all steps run in one fused
+call; loops over time are the first layer of Bahdanau's and of Wu's decoder (`look_and_step`) and Luong's input feeding
+alone.
 """
 
 from dataclasses import dataclass, replace
@@ -24,7 +26,7 @@ from saccade.attention.masks import over_keys
 from saccade.attention.scores import Score
 from saccade.attention.windows import Window
 from saccade.models.protocol import DecoderOutput, Memory
-from saccade.models.recurrence import RecurrentStack
+from saccade.models.recurrence import RecurrentLayer, RecurrentStack
 
 
 class Maxout(nn.Module):
@@ -118,6 +120,34 @@ class Glimpse(nn.Module):
         return self.score.prepare(memory.states).unsqueeze(1)
 
 
+class Walk(NamedTuple):
+    """Where a layer went that looks at the source before each step."""
+
+    hidden: Tensor  # (B, T + 1, ·): s_0 … s_T
+    contexts: Tensor  # (B, T, ·): c_1 … c_T
+    final: Tensor  # (B, ·): the full state after the last step
+    weights: Tensor | None  # (B, 1, T, S)
+
+
+def look_and_step(layer: RecurrentLayer, look: Glimpse, y: Tensor, state: RecurrentState, need_weights: bool) -> Walk:
+    """c_t = attend(s_{t-1}, h),  s_t = f(s_{t-1}, [y_t; c_t]): each step waits for where the last one ended."""
+    E = y.size(-1)
+    from_y = layer.project_input(y, slice(0, E))  # for all steps at once: they wait for nothing
+    s = state.recurrent[:, 0]
+    states, contexts = [s], []
+    weights: list[Tensor] = []
+    for t in range(y.size(1)):
+        found = look(s[:, None, None, : layer.width], state, state.position + t, need_weights)
+        context = found.context[:, 0, 0]
+        s = layer.step(from_y[:, t] + layer.project_input(context, slice(E, None)), s)
+        states.append(s)
+        contexts.append(context)
+        if found.weights is not None:
+            weights.append(found.weights)
+    hidden = torch.stack(states, dim=1)[..., : layer.width]
+    return Walk(hidden, torch.stack(contexts, dim=1), s, torch.cat(weights, dim=2) if weights else None)
+
+
 class Parts(NamedTuple):
     """What every recurrent decoder is made of."""
 
@@ -128,7 +158,7 @@ class Parts(NamedTuple):
     dropout: float
 
 
-class _RecurrentDecoder(nn.Module):
+class RecurrentDecoder(nn.Module):
     """What the decoders share: the embedding, the stack, and the way out."""
 
     def __init__(self, parts: Parts) -> None:
@@ -143,7 +173,7 @@ class _RecurrentDecoder(nn.Module):
         return self.output(hidden)
 
 
-class SutskeverDecoder(_RecurrentDecoder):
+class SutskeverDecoder(RecurrentDecoder):
     """The source vector is the initial state and nothing else   (Sutskever et al. 2014, 2).
 
     p(y_t | …) = softmax(W s_t); `readout` only brings s_t to the width of the output embedding.
@@ -159,7 +189,7 @@ class SutskeverDecoder(_RecurrentDecoder):
         return DecoderOutput(self.dropout(self.readout(outputs)), state.after(recurrent, tokens.size(1)), None)
 
 
-class ChoDecoder(_RecurrentDecoder):
+class ChoDecoder(RecurrentDecoder):
     """The source vector goes into every step and into the output   (Cho et al. 2014, 2.2, A.1).
 
     c = tanh(V h_S),  s_0 = tanh(V' c),  s_t = f(s_{t-1}, [y_{t-1}; c]),  t_t = maxout([s_t; y_{t-1}; c])
@@ -184,7 +214,7 @@ class ChoDecoder(_RecurrentDecoder):
         return DecoderOutput(self.dropout(hidden), state.after(recurrent, tokens.size(1)), None)
 
 
-class BahdanauDecoder(_RecurrentDecoder):
+class BahdanauDecoder(RecurrentDecoder):
     """Before each step, look at the source from where the last one ended   (Bahdanau et al. 2015, A.1.2, A.2.2).
 
     s_0 = tanh(W_s h←_1)
@@ -206,35 +236,19 @@ class BahdanauDecoder(_RecurrentDecoder):
 
     def forward(self, tokens: Tensor, state: RecurrentState, need_weights: bool = False) -> DecoderOutput:
         y = self.dropout(self.embedding(tokens))
-        first = self.stack.first
-        E = y.size(-1)
-        from_y = first.project_input(y, slice(0, E))  # for all steps at once: they wait for nothing
-        s = state.recurrent[:, 0]
-        states, contexts = [s], []
-        weights: list[Tensor] = []
-        for t in range(tokens.size(1)):
-            query = s[:, None, None, : first.width]
-            found = self.look(query, state, state.position + t, need_weights)
-            context = found.context[:, 0, 0]
-            s = first.step(from_y[:, t] + first.project_input(context, slice(E, None)), s)
-            states.append(s)
-            contexts.append(context)
-            if found.weights is not None:
-                weights.append(found.weights)
-        below = torch.stack(states, dim=1)[..., : first.width]  # s_0 … s_T
-        c = torch.stack(contexts, dim=1)
-        before, finals = below[:, :-1], [s]
-        x = below[:, 1:]
+        width = self.stack.first.width
+        walk = look_and_step(self.stack.first, self.look, y, state, need_weights)
+        before, x, finals = walk.hidden[:, :-1], walk.hidden[:, 1:], [walk.final]
         for i, layer in enumerate(list(self.stack.layers)[1:], start=1):
             x, final = layer(self.dropout(x), state.recurrent[:, i])
-            before = torch.cat([state.recurrent[:, i : i + 1, : first.width], x[:, :-1]], dim=1)
+            before = torch.cat([state.recurrent[:, i : i + 1, :width], x[:, :-1]], dim=1)
             finals.append(final)
-        hidden = self.readout(torch.cat([before, y, c], dim=-1))
-        attentions = (torch.cat(weights, dim=2),) if need_weights else None
+        hidden = self.readout(torch.cat([before, y, walk.contexts], dim=-1))
+        attentions = (walk.weights,) if walk.weights is not None else None
         return DecoderOutput(self.dropout(hidden), state.after(torch.stack(finals, dim=1), tokens.size(1)), attentions)
 
 
-class LuongDecoder(_RecurrentDecoder):
+class LuongDecoder(RecurrentDecoder):
     """Step first, then look from where the step has led   (Luong et al. 2015, 3 and 3.3).
 
     h_t = f(h_{t-1}, [y_{t-1}; h̃_{t-1}]),  c_t = attend(h_t, h̄),  h̃_t = tanh(W_c [c_t; h_t])

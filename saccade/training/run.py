@@ -16,7 +16,7 @@ from saccade.data.tokenizers import Tokenizers
 from saccade.devices import autocast, describe_device, device_for
 from saccade.display import Display
 from saccade.errors import SaccadeError
-from saccade.evaluation.metrics import bleu, score_corpus, tokenizer_for
+from saccade.evaluation.metrics import bleu, metrics_for, score_corpus, tokenizer_for
 from saccade.evaluation.perplexity import perplexity
 from saccade.files import remove_folder, sweep_partials, writing
 from saccade.folder import CONFIG, RECORD, WEIGHTS, write_record
@@ -50,6 +50,7 @@ def _run(config: Config, folder: Path, start_from: str | Path | None, restart: b
     started = time.perf_counter()
     base = Path(start_from) if start_from is not None else None
     check_folder(folder, config, restart, base)
+    config = config if base is None else config.in_family_of(Config.load(base / CONFIG))
     config = config if restart else resumable(config, folder, tuned=base is not None)
     config = choose_sides(config, config.model if base is None else Config.load(base / CONFIG).model)
     device = device_for(config.training.device)
@@ -213,7 +214,10 @@ def _finish(
         with display.task("translating the validation set", count) as progress:
             translated = [t.text for t in translator.stream(sources, progress=progress)]
         scores = score_corpus(
-            translated, references, metrics=("bleu", "chrf"), tokenize=tokenizer_for(config.data.target, references)
+            translated,
+            references,
+            metrics=metrics_for(config.model.family)[:2],
+            tokenize=tokenizer_for(config.data.target, references),
         )
     for score in scores:
         display.say(f"validation {score}")

@@ -1,0 +1,129 @@
+"""What a comparison is made of: rows, each trained with several seeds, all on the same pairs."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from saccade.config import Config
+from saccade.data.lines import read_lines
+from saccade.errors import SaccadeError
+from saccade.files import write_text
+from saccade.folder import CONFIG
+
+BUILTIN_TESTS = 200
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What every row shares. Files are given as paths; without any, the built-in corpus is used."""
+
+    out: str
+    data: tuple[str, ...] = ()  # source and target of the training pairs
+    valid: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()
+    gold: str | None = None  # links drawn by hand, Pharaoh format
+    gold_text: tuple[str, ...] = ()  # the sentences that they link
+    overrides: tuple[str, ...] = ()  # section.key=value, over every recipe
+    seeds: tuple[int, ...] = (1,)
+    device: str | None = None
+    shown: int | None = None  # the number of the test sentence whose alignment is drawn
+
+    def check(self) -> None:
+        """Refuse, before anything is trained, what would fail after it."""
+        if self.data and not self.test:
+            raise SaccadeError("--test is missing: give the source and target files that the rows are scored on")
+        if self.test and not self.data:
+            raise SaccadeError("--data is missing: give the source and target files that the rows are trained on")
+        if bool(self.gold) != bool(self.gold_text):
+            raise SaccadeError("--gold (links) and --gold-text (their sentences, source and target) go together")
+        for side in (self.test, self.gold_text):
+            sources, targets = self._read(side) if side else ([], [])
+            if len(sources) != len(targets):
+                raise SaccadeError(f"{side[0]} has {len(sources):,} lines, {side[1]} {len(targets):,}: give as many")
+        if not 0 <= (self.shown or 0) < len(self.test_pairs()[0]):
+            raise SaccadeError(f"--sentence {self.shown} is not a line of the test set; count from 0")
+
+    def test_pairs(self) -> tuple[list[str], list[str]]:
+        """Sources and references that the rows are scored on."""
+        if self.test:
+            return self._read(self.test)
+        from saccade.data import builtin
+
+        data = Config.load(None, [item for item in self.overrides if item.startswith("data.")]).data
+        made = islice(builtin.pairs(data.source, data.target, seed=data.seed, split="test"), BUILTIN_TESTS)
+        sources, targets = zip(*made, strict=True)
+        return list(sources), list(targets)
+
+    def gold_pairs(self) -> tuple[list[str], list[str]]:
+        return self._read(self.gold_text)
+
+    def _read(self, files: Sequence[str]) -> tuple[list[str], list[str]]:
+        source, target = files
+        return list(read_lines(source)), list(read_lines(target))
+
+    def drawn(self) -> tuple[str, str]:
+        """The test pair whose alignment is drawn for every row: as asked, or the first of a size that can be read."""
+        sources, targets = self.test_pairs()
+        if self.shown is not None:
+            return sources[self.shown], targets[self.shown]
+        readable = (i for i, line in enumerate(sources) if 7 <= len(line.split()) <= 12)
+        chosen = next(readable, 0)
+        return sources[chosen], targets[chosen]
+
+    def save(self) -> Path:
+        path = Path(self.out) / "plan.json"
+        write_text(path, json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n")
+        return path
+
+    @staticmethod
+    def load(path: str | Path) -> "Plan":
+        read = json.loads(Path(path).read_text(encoding="utf-8"))
+        settings: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in read.items()
+        }
+        return Plan(**settings)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: a recipe to train, or a folder that is trained already."""
+
+    name: str
+    path: Path
+
+    @property
+    def trained(self) -> bool:
+        return self.path.is_dir()
+
+    def folder(self, plan: Plan, seed: int) -> Path:
+        """Where the model of a seed lies."""
+        return self.path if self.trained else Path(plan.out) / self.name / f"seed-{seed}"
+
+    def results(self, plan: Plan, seed: int) -> Path:
+        """Where what was measured of it is kept."""
+        return Path(plan.out) / self.name / f"seed-{seed}.results"
+
+    def seeds(self, plan: Plan) -> tuple[int, ...]:
+        return plan.seeds[:1] if self.trained else plan.seeds
+
+
+def rows_of(paths: Sequence[Path]) -> list[Row]:
+    """A row for each recipe or folder, named by its last part."""
+    rows: list[Row] = []
+    for path in paths:
+        if not path.exists():
+            raise SaccadeError(f"{path}: there is no such recipe or folder")
+        if path.is_dir() and not (path / CONFIG).exists():
+            raise SaccadeError(f"{path}: a folder without {CONFIG}; name the recipes in it, such as {path}/*.yaml")
+        name = path.name if path.is_dir() else path.stem
+        if name in {row.name for row in rows}:
+            raise SaccadeError(f"{path}: there is another row named {name}; rename one of the two")
+        rows.append(Row(name, path))
+        if not path.is_dir():
+            Config.load(path)
+    if not rows:
+        raise SaccadeError("nothing to compare: name recipes (YAML) or folders")
+    return rows

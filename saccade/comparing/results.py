@@ -1,0 +1,31 @@
+"""What was measured of a row, and whether it still holds."""
+
+import hashlib
+import json
+from dataclasses import asdict
+from typing import Any
+
+from saccade.comparing.plan import Plan, Row
+from saccade.files import read_json, write_text
+
+
+def fingerprint(row: Row, plan: Plan) -> str:
+    """Changes when what a result depends on does."""
+    recipe = "" if row.trained else row.path.read_text(encoding="utf-8")
+    depends = {name: value for name, value in asdict(plan).items() if name not in ("out", "seeds")}
+    return hashlib.sha256(json.dumps([recipe, depends]).encode()).hexdigest()[:16]
+
+
+def read_result(what: str, row: Row, seed: int, plan: Plan) -> dict[str, Any] | None:
+    """What was measured, if it was measured as the plan stands now."""
+    path = row.results(plan, seed) / f"{what}.json"
+    if not path.exists():
+        return None
+    found = read_json(path, "remove the file: the row is then measured again")
+    return found if found.pop("mark", None) == fingerprint(row, plan) else None
+
+
+def write_result(what: str, row: Row, seed: int, plan: Plan, measured: dict[str, Any]) -> None:
+    """Keep what was measured, marked with what it depends on."""
+    text = json.dumps(measured | {"mark": fingerprint(row, plan)}, ensure_ascii=False)
+    write_text(row.results(plan, seed) / f"{what}.json", text + "\n")

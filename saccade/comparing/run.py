@@ -1,0 +1,109 @@
+"""A whole comparison: every row and seed in its own process, so that one that fails takes nothing else with it."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Event
+
+from saccade.comparing.figures import draw_figures
+from saccade.comparing.plan import Plan, Row
+from saccade.comparing.results import read_result
+from saccade.comparing.table import Line, lines_of, to_html, to_json, to_markdown
+from saccade.display import Display
+from saccade.files import write_text
+
+Task = tuple[Row, int]  # a row and a seed
+Failures = dict[tuple[str, int], str]
+
+
+def compare(
+    rows: Sequence[Row], plan: Plan, *, jobs: int, quality: float | None, speed: bool, display: Display
+) -> list[Line]:
+    """Measure what is not measured yet, then write table.md, table.json, index.html and figures/ into `plan.out`."""
+    plan.check()
+    plan_path = plan.save()
+    tasks = [(row, seed) for row in rows for seed in row.seeds(plan)]
+    failures = _measure("quality", [[task] for task in tasks], plan, plan_path, jobs, display)
+    if speed:  # of one after the other, when nothing else runs
+        measured = [(row, plan.seeds[0]) for row in rows if (row.name, plan.seeds[0]) not in failures]
+        failures |= _measure("speed", [measured], plan, plan_path, 1, display)
+    lines = lines_of(rows, plan, failures, quality)
+    out = Path(plan.out)
+    figures = draw_figures(lines, plan, out / "figures")
+    write_text(out / "table.md", to_markdown(lines, plan))
+    write_text(out / "table.json", to_json(lines, plan))
+    write_text(out / "index.html", to_html(lines, plan, figures))
+    return lines
+
+
+def _measure(
+    what: str, groups: Sequence[Sequence[Task]], plan: Plan, plan_path: Path, jobs: int, display: Display
+) -> Failures:
+    """Run what has no result yet, a process for each group and `jobs` at a time; what failed, and why."""
+    failures: Failures = {}
+    lacking = [[task for task in group if read_result(what, *task, plan) is None] for group in groups]
+    wanted, total = sum(map(len, lacking)), sum(map(len, groups))
+    if wanted < total:
+        display.say(f"{what}: {total - wanted} of {total} are measured already")
+    children: set[subprocess.Popen[bytes]] = set()
+    stopped = Event()
+
+    def run(group: Sequence[Task]) -> None:
+        """A process that ends before its last row has failed at the first row without a result; the rest go on."""
+        while group and not stopped.is_set():
+            first, seed = group[0]
+            log = first.results(plan, seed) / f"{what}.log"
+            status = _child(what, group, plan_path, log, children)
+            group = [task for task in group if read_result(what, *task, plan) is None]
+            if group and not stopped.is_set():
+                failures[group[0][0].name, group[0][1]] = _last_words(log, status)
+                group = group[1:]
+
+    with ThreadPoolExecutor(jobs) as pool, display.task(what, wanted) as progress, _ending(children, stopped):
+        waiting = {pool.submit(run, group): group for group in lacking if group}
+        done = 0
+        for finished in as_completed(waiting):
+            finished.result()
+            for row, seed in waiting[finished]:
+                failed = failures.get((row.name, seed))
+                display.say(f"{what}: {row.name}, seed {seed}: {f'failed: {failed}' if failed else 'done'}")
+            done += len(waiting[finished])
+            progress(done)
+    return failures
+
+
+def _child(
+    what: str, group: Sequence[Task], plan_path: Path, log: Path, children: set["subprocess.Popen[bytes]"]
+) -> int:
+    """Measure the rows of a group in a process of their own; how it ended."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    named = "".join(json.dumps([row.name, str(row.path), seed]) + "\n" for row, seed in group)
+    command = [sys.executable, "-m", "saccade.comparing.measure", what, str(plan_path)]
+    with open(log, "wb") as file:
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT)
+        children.add(child)
+        child.communicate(named.encode())
+        children.discard(child)
+    return child.returncode
+
+
+@contextmanager
+def _ending(children: set["subprocess.Popen[bytes]"], stopped: Event) -> Iterator[None]:
+    """When the comparison is interrupted, tell the rows to save and stop; the same command goes on from there."""
+    try:
+        yield
+    except BaseException:
+        stopped.set()
+        for child in list(children):
+            child.terminate()
+        raise
+
+
+def _last_words(log: Path, status: int) -> str:
+    said = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    why = said[-1] if said else "it said nothing"
+    return f"{why} (status {status}; {log})"

@@ -1,0 +1,180 @@
+"""Recipes side by side: one table, resumable, one failure loses nothing else."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from conftest import Command, Done
+
+from saccade.comparing.plan import Plan, rows_of
+from saccade.comparing.table import Line, by_length, length_edges, spread, to_markdown
+from saccade.errors import SaccadeError
+
+SETTINGS = ["data.builtin_pairs=300", "data.valid_pairs=20", "search.beam=1", "training.threads=1"]
+BASE = """model: {family: rnn, wiring: cho, embedding: 24, width: 24}
+training: {max_steps: 6, validate_every: 3, batch_tokens: 256, device: cpu, tensorboard: false, validate_bleu_pairs: 4}
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Recipes: one without attention, one with, one that no paper has."""
+    place = tmp_path_factory.mktemp("compare")
+    (place / "cho.yaml").write_text(BASE)
+    (place / "bahdanau.yaml").write_text("extends: cho.yaml\nmodel: {wiring: bahdanau}\n")
+    (place / "impossible.yaml").write_text("extends: cho.yaml\nmodel: {wiring: bahdanau, bidirectional: false}\n")
+    (place / "gold").write_text("0-0 1-1\n0-0\n")
+    (place / "gold.en").write_text("January 5, 2021\nseventeen\n")
+    (place / "gold.de").write_text("5. Januar 2021\nsiebzehn\n")
+    return place
+
+
+def arguments(place: Path, *rows: str) -> list[str]:
+    gold = ["--gold", place / "gold", "--gold-text", place / "gold.en", place / "gold.de"]
+    recipes = [place / f"{row}.yaml" for row in rows]
+    return [str(part) for part in ["compare", *recipes, *SETTINGS, *gold, "--out", place / "out", "--device", "cpu"]]
+
+
+@pytest.fixture(scope="module")
+def first(place: Path, command: Command) -> Done:
+    return command(*arguments(place, "cho", "impossible", "bahdanau"), "--seeds", "2", "--jobs", "2")
+
+
+def test_a_recipe_that_fails_is_named_and_the_others_are_kept(place: Path, first: Done) -> None:
+    assert first.status == 2
+    assert "1 of 3 rows failed: impossible" in first.err
+    rows = {row["name"]: row for row in json.loads((place / "out" / "table.json").read_text())["rows"]}
+    assert "model.bidirectional=true" in rows["impossible"]["failed"]
+    assert rows["impossible"]["bleu"] == []
+    for name in ("cho", "bahdanau"):
+        assert rows[name]["failed"] is None
+        assert len(rows[name]["bleu"]) == len(rows[name]["chrf"]) == 2
+        assert rows[name]["train_tokens_per_second"] > 0
+        assert rows[name]["decode_tokens_per_second"] > 0
+        assert [point["length"] for point in rows[name]["cost"]] == [8, 16, 32, 64, 128, 256]
+        assert [point["tokens"] for point in rows[name]["curve"]] == sorted(p["tokens"] for p in rows[name]["curve"])
+
+
+def test_only_rows_that_attend_have_alignments(place: Path, first: Done) -> None:
+    rows = {row["name"]: row for row in json.loads((place / "out" / "table.json").read_text())["rows"]}
+    assert rows["cho"]["error_rate"] == []
+    assert rows["cho"]["drawn"] is None
+    assert all(0 <= rate <= 1 for rate in rows["bahdanau"]["error_rate"])
+    weights = rows["bahdanau"]["drawn"]["weights"]
+    assert len(weights) == len(rows["bahdanau"]["drawn"]["target"])
+
+
+def test_each_row_is_tested_against_the_one_above_that_was_measured(place: Path, first: Done) -> None:
+    rows = {row["name"]: row for row in json.loads((place / "out" / "table.json").read_text())["rows"]}
+    assert rows["cho"]["p_value"] is None
+    assert 0 <= rows["bahdanau"]["p_value"] <= 1
+
+
+def test_the_table_is_the_same_in_markdown_and_html_and_the_figures_are_drawings(place: Path, first: Done) -> None:
+    out = place / "out"
+    markdown, page = (out / "table.md").read_text(), (out / "index.html").read_text()
+    assert first.out == markdown
+    for name in ("cho", "bahdanau", "impossible"):
+        assert f"| {name} |" in markdown
+        assert f"<td>{name}</td>" in page
+    figures = sorted(path.stem for path in (out / "figures").glob("*.svg"))
+    assert figures == ["alignments", "bleu-by-length", "cost-by-length", "loss-curves"]
+    for path in (out / "figures").glob("*.svg"):
+        assert ElementTree.parse(path).getroot().tag.endswith("svg")
+    assert page.count("<svg") == 4
+    assert "http-equiv" not in page
+    assert "<script" not in page
+
+
+def test_a_second_run_measures_only_what_is_missing(place: Path, first: Done, command: Command) -> None:
+    before = (place / "out" / "table.md").read_text()
+    kept = place / "out" / "cho" / "seed-1.results" / "quality.json"
+    stamp = kept.stat().st_mtime_ns
+    (place / "out" / "bahdanau" / "seed-2.results" / "quality.json").unlink()
+    again = command(*arguments(place, "cho", "bahdanau"), "--seeds", "2")
+    assert again.status == 0, again.err
+    assert "quality: 3 of 4 are measured already" in again.err
+    assert "quality: bahdanau, seed 2: done" in again.err
+    assert kept.stat().st_mtime_ns == stamp
+    after = (place / "out" / "table.md").read_text()
+    scores = [line.split("|")[2:5] for line in before.splitlines() if line.startswith(("| cho", "| bahdanau"))]
+    assert scores == [line.split("|")[2:5] for line in after.splitlines() if line.startswith(("| cho", "| bahdanau"))]
+
+
+def test_a_trained_folder_is_a_row_too(place: Path, first: Done, trained: Path, command: Command) -> None:
+    done = command(*arguments(place, "cho"), trained, "--out", place / "with-folder")
+    assert done.status == 0, done.err
+    rows = json.loads((place / "with-folder" / "table.json").read_text())["rows"]
+    assert [row["name"] for row in rows] == ["cho", trained.name]
+    assert len(rows[1]["bleu"]) == 1
+
+
+def test_an_interrupted_comparison_stops_its_rows_and_goes_on_later(place: Path, command: Command) -> None:
+    line = [sys.executable, "-m", "saccade", *arguments(place, "cho"), "--out", str(place / "stopped")]
+    long = [*line, "training.max_steps=100000", "training.patience=0", "training.validate_every=5"]
+    with subprocess.Popen(long, stderr=subprocess.PIPE, start_new_session=True) as run:
+        folder = place / "stopped" / "cho" / "seed-1" / "resume"
+        deadline = time.monotonic() + 120
+        while not list(folder.glob("step-*")) and time.monotonic() < deadline:
+            time.sleep(0.2)
+        run.send_signal(signal.SIGINT)
+        run.wait(60)
+    assert run.returncode == 130
+    time.sleep(0.5)
+    alive = [pid for pid in Path("/proc").glob("[0-9]*") if str(place / "stopped") in _command_line(pid)]
+    assert alive == []
+    assert list(folder.glob("step-*"))
+
+
+def _command_line(process: Path) -> str:
+    try:
+        return (process / "cmdline").read_bytes().decode(errors="replace")
+    except OSError:
+        return ""
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        ({"data": ("a", "b")}, "--test is missing"),
+        ({"test": ("a", "b")}, "--data is missing"),
+        ({"gold": "links"}, "--gold-text"),
+        ({"shown": 100_000}, "--sentence 100000"),
+    ],
+)
+def test_what_would_fail_after_training_is_refused_before(plan: dict, message: str) -> None:
+    with pytest.raises(SaccadeError, match=message):
+        Plan(out="out", **plan).check()
+
+
+def test_rows_are_recipes_or_folders_with_names_of_their_own(tmp_path: Path) -> None:
+    with pytest.raises(SaccadeError, match="no such recipe"):
+        rows_of([tmp_path / "none.yaml"])
+    with pytest.raises(SaccadeError, match=r"without config\.yaml"):
+        rows_of([tmp_path])
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "same.yaml").write_text("model: {}\n")
+    with pytest.raises(SaccadeError, match="another row named same"):
+        rows_of([tmp_path / "a" / "same.yaml", tmp_path / "b" / "same.yaml"])
+
+
+def test_buckets_of_length_hold_every_sentence_once() -> None:
+    sources = [" ".join(["w"] * n) for n in range(1, 31)]
+    edges = length_edges(sources)
+    found = by_length({1: sources, 2: sources}, sources, sources, edges, "none")
+    assert sum(bucket["sentences"] for bucket in found) == 30
+    assert [bucket["words"] for bucket in found] == sorted(bucket["words"] for bucket in found)
+    assert found[-1]["bleu"] == pytest.approx(100)
+
+
+def test_a_spread_is_given_where_there_are_seeds() -> None:
+    assert spread([]) == "–"
+    assert spread([40.0]) == "40.00"
+    assert spread([39.0, 41.0]) == "40.00 ± 1.41"
+    assert "failed: no memory" in to_markdown([Line("x", failed="no memory")], Plan(out="o"))
