@@ -25,6 +25,7 @@ ROOM = {
     "transformer": (["model.width=32", "model.feed_forward=64"], 5e-3, 450),
     # It loops over time on both sides, but needs fewer steps.
     "rnn lstmn": (["model.embedding=32", "model.width=64"], 1e-2, 350),
+    "lm": (["model.embedding=32", "model.width=96"], 1e-2, 600),
     "rnn": (["model.embedding=32", "model.width=64"], 1e-2, 550),
     "convs2s": (["model.embedding=32", "model.width=32"], 5e-3, 400),
     # A stack on a stack must carry the last word to the first place: that wants a wider reach and more patience.

@@ -11,9 +11,19 @@ from saccade.attention.positions import Absent, Learned, Sinusoidal
 from saccade.attention.relative import RELATIVE, Relative, Unaware
 from saccade.attention.scores import SCORES
 from saccade.attention.windows import WINDOWS
-from saccade.config import ClassifierConfig, Config, ConvConfig, Model, RNNConfig, Size, TransformerConfig, known
+from saccade.config import (
+    ClassifierConfig,
+    Config,
+    ConvConfig,
+    LMConfig,
+    Model,
+    RNNConfig,
+    Size,
+    TransformerConfig,
+    known,
+)
 from saccade.errors import SaccadeError
-from saccade.models import classifier, conv, decoder_only, gnmt, lstmn, rctm, rnn, transformer
+from saccade.models import classifier, conv, decoder_only, gnmt, lm, lstmn, rctm, rnn, transformer
 from saccade.models.protocol import EncoderDecoder
 from saccade.models.recurrence import RecurrentEncoder, RecurrentLayer, RecurrentStack, SentenceVector
 
@@ -57,6 +67,9 @@ CLASSIFIER_SIZES: dict[Size, tuple[int, int, int, int, int]] = {
     "big": (300, 300, 350, 30, 2000),
 }
 
+# parts into which each output of a language model is cut; `ngram`: N - 1
+LM_PARTS = {"attention": 1, "key-value": 2, "key-value-predict": 3}
+
 
 def with_shape(model: Model, joint: bool) -> Model:
     """The same settings with every measure that the named size or the vocabulary implies written out."""
@@ -81,6 +94,10 @@ def with_shape(model: Model, joint: bool) -> Model:
     elif isinstance(model, ConvConfig):
         embedding, width, layers = CONV_SIZES[size]
         measures = {"embedding": embedding, "width": width, "encoder_layers": layers, "decoder_layers": layers}
+    elif isinstance(model, LMConfig):
+        embedding, width = RNN_SIZES[size]
+        step = 8 * _lm_parts(model)  # parts of equal width, which matrix units like
+        measures = {"embedding": embedding, "width": -(-width // step) * step}
     else:
         embedding, width = RNN_SIZES[size]
         measures = {"embedding": embedding, "width": width}
@@ -104,6 +121,9 @@ def measures(model: Model) -> str:
         return f"{model.width} wide, {model.encoder_layers}+{model.decoder_layers} layers, {model.heads} heads"
     if isinstance(model, ConvConfig):
         return f"{model.wiring}, {model.width} wide, {model.encoder_layers}+{model.decoder_layers} layers"
+    if isinstance(model, LMConfig):
+        looks = f"order {model.order}" if model.wiring == "ngram" else f"window {model.window or 'unbounded'}"
+        return f"{model.wiring}, {model.cell} {model.width} wide, embeddings {model.embedding}, {looks}"
     if isinstance(model, ClassifierConfig):
         return f"lstm {model.width} wide both ways, {model.hops} hops, embeddings {model.embedding}"
     looks = f", {model.score} attention" if model.wiring in ATTENDING else ", no attention"
@@ -135,6 +155,11 @@ def longest_sequence(model: Model) -> int | None:
     return None
 
 
+def goes_without_source(model: Model) -> bool:
+    """Whether one text file is a corpus for it: a language model needs no sources."""
+    return isinstance(model, LMConfig)
+
+
 def build_model(config: Config, source_vocabulary: int, target_vocabulary: int) -> EncoderDecoder:
     """The model that resolved settings describe, with weights drawn from torch's global generator."""
     vocabularies = Vocabularies(source_vocabulary, target_vocabulary)
@@ -142,6 +167,8 @@ def build_model(config: Config, source_vocabulary: int, target_vocabulary: int) 
         return _transformer(config.model, vocabularies)
     if isinstance(config.model, ConvConfig):
         return _conv(config.model, vocabularies)
+    if isinstance(config.model, LMConfig):
+        return _lm(config.model, vocabularies)
     if isinstance(config.model, ClassifierConfig):
         return _classifier(config.model, vocabularies)
     if config.model.wiring == "lstmn":
@@ -384,6 +411,30 @@ def _conv(model: ConvConfig, vocabularies: Vocabularies) -> EncoderDecoder:
     return EncoderDecoder(
         conv.ConvEncoder(source, width, model.kernel, layers[0], dropout, attentions=layers[1]),
         conv.ConvDecoder(target, tables.output, width, model.kernel, layers[1], dropout),
+    )
+
+
+def _lm_parts(model: LMConfig) -> int:
+    return model.order - 1 if model.wiring == "ngram" else LM_PARTS[model.wiring]
+
+
+def _lm(model: LMConfig, vocabularies: Vocabularies) -> EncoderDecoder:
+    embedding, width, dropout = known(model.embedding), known(model.width), known(model.dropout)
+    parts = _lm_parts(model)
+    if width % parts:
+        raise SaccadeError(
+            f"model.width={width}: model.wiring={model.wiring} cuts it into {parts} parts; "
+            f"use {width + parts - width % parts}"
+        )
+    tables = _tables(vocabularies, embedding, model.tied, std=embedding**-0.5)
+    stack = RecurrentStack(model.cell, embedding, width, model.layers, dropout)
+    if model.wiring == "ngram":
+        look_back: lm.Attentive | lm.Ngram = lm.Ngram(width, model.order, embedding)
+    else:
+        look_back = lm.Attentive(width, parts, model.window, embedding)
+    return EncoderDecoder(
+        lm.LMEncoder(tables.source, stack, dropout),
+        lm.LMDecoder(tables.target, tables.output, stack, look_back, dropout),
     )
 
 

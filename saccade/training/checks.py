@@ -66,6 +66,14 @@ def check_together(config: Config) -> None:
         raise SaccadeError(
             "training.validate_by=bleu needs pairs to translate; set training.validate_bleu_pairs above 0"
         )
+    if config.data.monolingual and training.validate_by == "bleu":
+        raise SaccadeError(
+            "training.validate_by=bleu needs sources to translate, and data.monolingual=true has none; use loss"
+        )
+    if config.data.monolingual and config.tokenizer.joint is False:
+        raise SaccadeError(
+            "tokenizer.joint=false wants two sides to learn from, and data.monolingual=true has one; leave it out"
+        )
     if search.n_best > search.beam:
         raise SaccadeError(f"search.n_best={search.n_best} is more than search.beam={search.beam}; widen the beam")
     if search.coverage_penalty and not model.attends:
