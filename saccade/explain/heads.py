@@ -1,6 +1,6 @@
 """Several heads look at several places at once; one head can only average them   (Vaswani et al. 2017, 3.2.2)."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -65,8 +65,8 @@ def explain(trial: Trial) -> Explanation:
         f"One head of width {WIDTH} against eight of width {WIDTH // 8}: {one.parameters:,} and {eight.parameters:,} "
         f"parameters. After {trial.steps} steps, one head names both words rightly in {one.accuracy[-1]:.0%} of the "
         f"places, eight heads in {eight.accuracy[-1]:.0%} (guessing: {WORDS**-2:.1%}).",
-        "A head gives one mixture of what it looks at. In a mixture of two words a linear readout cannot tell which "
-        f"stood where: with one head, the word at {before:+d} is right in {one.each[0]:.0%} and that at {after:+d} in "
+        "A head gives one mixture of what it looks at. From a mixture of two words a linear readout can name the one "
+        f"that weighs more, never the other: with one head, the word at {before:+d} is right in {one.each[0]:.0%} and that at {after:+d} in "
         f"{one.each[1]:.0%}; with eight, in {eight.each[0]:.0%} and {eight.each[1]:.0%}. The maps show the mean weight "
         "that each head gives to each distance.",
     )
@@ -76,10 +76,9 @@ def explain(trial: Trial) -> Explanation:
         for number, found in ((1, one), (8, eight))
     )
     table = Table(f"on {UNSEEN} unseen sentences, after {trial.steps} steps", columns, rows)
-    numbers = {
-        name: {**found._asdict(), "looks": found.looks.tolist()} for name, found in (("one", one), ("eight", eight))
-    }
-    numbers |= {"offsets": list(OFFSETS), "chance": WORDS**-2}
+    numbers: dict[str, Any] = {"offsets": list(OFFSETS), "chance": WORDS**-2}
+    for name, found in (("one", one), ("eight", eight)):
+        numbers[name] = {**found._asdict(), "looks": found.looks.tolist()}
     return Explanation("One head against eight", paragraphs, (table,), _plot(one, eight), numbers)
 
 
@@ -104,9 +103,8 @@ def learn(heads: int, trial: Trial) -> Learned:
 
         fit(model, loss, steps=trial.steps, peak=PEAK, after=after)
     both = [found.all(-1).double().mean().item() for found in right]
-    return Learned(
-        count_parameters(model), marks, both, right[-1].double().mean((0, 1)).tolist(), _looks(model, unseen)
-    )
+    each = right[-1].double().mean((0, 1)).tolist()
+    return Learned(count_parameters(model), marks, both, each, _looks(model, unseen))
 
 
 def _words(rows: int, generator: torch.Generator) -> Tensor:

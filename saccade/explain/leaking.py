@@ -103,4 +103,4 @@ def _texts(rows: int, code: Tensor, generator: torch.Generator) -> tuple[Tensor,
 
 def _spelled(tokens: Tensor) -> str:
     letters = ["·" if token < len(SPECIALS) else chr(ord("a") + token - len(SPECIALS)) for token in tokens.tolist()]
-    return " ".join("".join(letters[start : start + BACK]) for start in range(0, len(letters), BACK))
+    return "".join(letters)

@@ -87,7 +87,7 @@ def explain(trial: Trial) -> Explanation:
         f"∂output/∂input measured through {LAYERS} layers of self-attention and feed-forward with random weights. "
         f"Where nothing can pass, the dependence must be 0, not nearly 0: the largest is "
         f"{max(each.leak for each in found.values()):g}. Where something can, the smallest is "
-        f"{min(each.weakest for each in found.values()):.1e}.",
+        f"{min(each.weakest for each in found.values()):.2g}.",
         f"Causal, prefix and order masks hold for any depth: who is seen by what I see, I may see. A window is not "
         f"like that: after {LAYERS} layers, {wider} more pairs depend on each other than the mask names. This is how "
         "narrow windows see far.",
@@ -121,7 +121,7 @@ def explain(trial: Trial) -> Explanation:
 
 def _masks_table(found: dict[str, Dependence]) -> Table:
     rows = tuple(
-        (name, str(int(each.mask.sum())), str(int(each.reach.sum())), f"{each.leak:g}", f"{each.weakest:.1e}")
+        (name, str(int(each.mask.sum())), str(int(each.reach.sum())), f"{each.leak:g}", f"{each.weakest:.2g}")
         for name, each in found.items()
     )
     columns = ("mask", "pairs it allows", f"reached in {LAYERS} layers", "leak", "weakest dependence")
@@ -133,7 +133,7 @@ def _training_table(masked: Leak, open_: Leak, steps: int) -> Table:
         (name, f"{each.loss:.2f}", f"{each.teacher_forced:.0%}", f"{each.written:.0%}", each.example)
         for name, each in (("causal", masked), ("none", open_))
     )
-    rows += (("(the truth)", f"{FLOOR:.2f}", "", "", masked.should_be),)
+    rows += (("(truth)", f"{FLOOR:.2f}", "", "", masked.should_be),)
     columns = ("mask", "loss (nats)", "right if given", "right if written", "it writes")
     return Table(f"after {steps} steps", columns, rows)
 

@@ -44,9 +44,9 @@ def explain(trial: Trial) -> Explanation:
         f"{max(found.size for found in orders.values()):.2g}.",
         f"Sinusoidal encodings have a further property: PE(t + k) = M_k PE(t), with one matrix M_k for all t, made of "
         f"a rotation for each frequency. With k = {STEPS_AHEAD[-1]}, the worst error of these rotations at positions "
-        f"{SEEN} to {TABLE - 1} is {far['rotation']:.1e}. Fitted by least squares to positions 0 to {SEEN - 1}, frequency "
-        f"by frequency, M_k errs there by {far['fitted']:.1e}. For a table of learned positions, before training, the "
-        f"best whole matrix errs by {far['learned']:.1e}: there is no such M_k.",
+        f"{SEEN} to {TABLE - 1} is {far['rotation']:.1e}. Fitted by least squares to positions 0 to {SEEN - 1}, "
+        f"frequency by frequency, M_k errs there by {far['fitted']:.1e}. For a table of learned positions, "
+        f"before training, the best whole matrix errs by {far['learned']:.2g}: there is no such M_k.",
         f"It follows that PE(t)·PE(t + k) depends on k alone: the curves from t = {PLACES[0]} and from t = "
         f"{PLACES[1]} differ by at most {apart:.1e}.",
     )
@@ -60,7 +60,7 @@ def explain(trial: Trial) -> Explanation:
             f"worst error of PE(t + k) = M_k PE(t) for t in {SEEN} … {TABLE - 1}, none of which was fitted",
             ("k", "rotations (derived)", "fitted", "fitted, learned table"),
             tuple(
-                (str(k), f"{found['rotation']:.1e}", f"{found['fitted']:.1e}", f"{found['learned']:.1e}")
+                (str(k), f"{found['rotation']:.1e}", f"{found['fitted']:.1e}", f"{found['learned']:.2g}")
                 for k, found in residuals.items()
             ),
         ),

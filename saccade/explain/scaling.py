@@ -38,18 +38,16 @@ def explain(trial: Trial) -> Explanation:
         f"{_span(scaled['gradient'], 3)}.",
     )
     rows = tuple(
-        tuple(
-            [
-                f"{width:,}",
-                f"{plain['variance'][i]:,.4g}",
-                f"{scaled['variance'][i]:.2f}",
-                f"{plain['largest'][i]:.2f}",
-                f"{scaled['largest'][i]:.2f}",
-                f"{plain['entropy'][i]:.2f}",
-                f"{scaled['entropy'][i]:.2f}",
-                f"{plain['gradient'][i]:.2g}",
-                f"{scaled['gradient'][i]:.2g}",
-            ]
+        (
+            f"{width:,}",
+            f"{plain['variance'][i]:,.4g}",
+            f"{scaled['variance'][i]:.2f}",
+            f"{plain['largest'][i]:.2f}",
+            f"{scaled['largest'][i]:.2f}",
+            f"{plain['entropy'][i]:.2f}",
+            f"{scaled['entropy'][i]:.2f}",
+            f"{plain['gradient'][i]:.2g}",
+            f"{scaled['gradient'][i]:.2g}",
         )
         for i, width in enumerate(WIDTHS)
     )

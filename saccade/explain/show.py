@@ -24,6 +24,8 @@ WIDEST = 100  # columns of a paragraph: longer lines are hard to read
 
 def run_explain(topic: str | None, *, out: Path | None, to_json: Path | None, seed: int, steps: int | None) -> None:
     """The command: run the experiment, then print it, draw it and write it down."""
+    stdout: Any = sys.stdout
+    stdout.reconfigure(errors="replace")  # where the locale knows no √, a question mark is better than an end
     console = Console(highlight=False)
     if topic is None:
         console.print(_topics())
@@ -31,7 +33,7 @@ def run_explain(topic: str | None, *, out: Path | None, to_json: Path | None, se
     if out is not None:
         check_figure(out)
     explanation = explain(topic, seed=seed, steps=steps, display=Display())
-    numbers = as_json(explanation, topic, seed)
+    numbers = as_json(explanation, topic, seed, steps or TOPICS[topic].steps)
     if to_json == Path("-"):
         sys.stdout.write(numbers)
     else:
@@ -56,9 +58,9 @@ def show(explanation: Explanation, console: Console) -> None:
     console.print(draw_plot(explanation.plot))
 
 
-def as_json(explanation: Explanation, topic: str, seed: int) -> str:
-    """Every number that was measured."""
-    answer: dict[str, Any] = {"topic": topic, "title": explanation.title, "seed": seed}
+def as_json(explanation: Explanation, topic: str, seed: int, steps: int | None) -> str:
+    """Every number that was measured, and what gives them again."""
+    answer: dict[str, Any] = {"topic": topic, "title": explanation.title, "seed": seed, "steps": steps}
     return json.dumps(answer | {"numbers": dict(explanation.numbers)}, indent=1, ensure_ascii=False) + "\n"
 
 

@@ -101,6 +101,8 @@ def _curves(axes: Any, panel: Curves) -> None:
     axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
     axes.set_xscale("log" if panel.log_x else "linear")
     axes.set_yscale("log" if panel.log_y else "linear")
+    if not panel.log_x and all(x.is_integer() for series in panel.series for x in series.x):
+        axes.locator_params(axis="x", integer=True)
     axes.grid(color="#dddddd", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.legend()

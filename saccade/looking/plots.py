@@ -50,9 +50,10 @@ class Curves:
 
     def scales(self) -> "tuple[Scale, Scale]":
         """The two axes, wide enough for every point."""
-        x, y = (np.concatenate(each) for each in zip(*map(self.points, self.series), strict=True))
-        if not len(x):
+        points = [self.points(series) for series in self.series]
+        if not any(len(x) for x, _ in points):
             raise SaccadeError(f"plot {self.title!r}: no point can be drawn; give finite values, above 0 on a log axis")
+        x, y = (np.concatenate(each) for each in zip(*points, strict=True))
         return Scale.over(x, self.log_x), Scale.over(y, self.log_y)
 
 
