@@ -358,6 +358,27 @@ def settings(
 
 
 @app.command()
+def explain(
+    topic: Annotated[
+        str | None,
+        typer.Argument(help="scaling, positions, masking, heads or bottleneck. Default: say what each is about."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Draw the plot to this .png, .svg or .pdf file too.")] = None,
+    to_json: Annotated[
+        Path | None, typer.Option("--json", help="Write the numbers to this file; -: print them and nothing else.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Another seed, other random numbers.")] = 1,
+    steps: Annotated[
+        int | None, typer.Option(help="Train for so many steps. Default: what shows the point in half a minute.", min=1)
+    ] = None,
+) -> None:
+    """Show how attention works by an experiment that is run now: sentences, numbers and a plot."""
+    from saccade.explain.show import run_explain
+
+    run_explain(topic, out=out, to_json=to_json, seed=seed, steps=steps)
+
+
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="The folder to make.")] = Path("runs/demo"),
     minutes: Annotated[float, typer.Option(help="Train for at most so many minutes.")] = 1.5,
