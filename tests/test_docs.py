@@ -39,6 +39,8 @@ def brief(command: str) -> str:
     if re.search(r"(^|\| )saccade train", command):
         tiny = "" if re.search("family=|--config|--from", command) else TINY
         command += f" {BRIEF} {tiny}"
+    if re.match(r"saccade explain (masking|heads|bottleneck)", command):
+        command += " --steps 2"
     return command
 
 
