@@ -51,6 +51,8 @@ def brief(command: str) -> str:
         command = re.sub(r"recipes/history/(\S*)\*\.yaml", _two_rows, command)
         command = re.sub(r"--(seeds|jobs) \d+", "", command)
         command += f" {BRIEF} model.width=16 --no-speed"
+    if re.match(r"saccade explain (masking|heads|bottleneck)", command):
+        command += " --steps 2"
     return command
 
 

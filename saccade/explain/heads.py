@@ -66,9 +66,9 @@ def explain(trial: Trial) -> Explanation:
         f"parameters. After {trial.steps} steps, one head names both words rightly in {one.accuracy[-1]:.0%} of the "
         f"places, eight heads in {eight.accuracy[-1]:.0%} (guessing: {WORDS**-2:.1%}).",
         "A head gives one mixture of what it looks at. From a mixture of two words a linear readout can name the one "
-        f"that weighs more, never the other: with one head, the word at {before:+d} is right in {one.each[0]:.0%} and that at {after:+d} in "
-        f"{one.each[1]:.0%}; with eight, in {eight.each[0]:.0%} and {eight.each[1]:.0%}. The maps show the mean weight "
-        "that each head gives to each distance.",
+        f"that weighs more, never the other: with one head, the word at {before:+d} is right in {one.each[0]:.0%} and "
+        f"that at {after:+d} in {one.each[1]:.0%}; with eight, in {eight.each[0]:.0%} and {eight.each[1]:.0%}. The "
+        "maps show the mean weight that each head gives to each distance.",
     )
     columns = ("heads", "parameters", "both right", f"word at {before:+d}", f"word at {after:+d}")
     rows = tuple(

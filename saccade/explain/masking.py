@@ -1,12 +1,11 @@
 """Masks: who may look at whom   (Vaswani et al. 2017, 3.2.3), beside what a stack of layers depends on."""
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from saccade.attention.masks import causal
+from saccade.attention.masks import causal, dependencies, prefix
 from saccade.explain.leaking import BACK, FLOOR, LENGTH, LETTERS, Leak, stack, train_writer
 from saccade.explain.records import Explanation, Table, Trial
 from saccade.looking.plots import Curves, HeatMap, Plot, Series
@@ -17,23 +16,10 @@ ORDER = (3, 0, 6, 1, 7, 4, 2, 5)  # position 3 is written first, then 0, …
 SHAPE = Shape(width=16, feed_forward=32, heads=4, key_heads=4, dropout=0.0)
 
 
-def prefix(length: int, seen: int) -> Tensor:
-    """The first `seen` positions are read in both directions, the rest is written from left to right."""
-    mask = causal(length, length)
-    mask[:, :seen] = True
-    return mask
-
-
 def window(length: int, radius: int) -> Tensor:
     """Each position sees itself and `radius` neighbours on either side."""
     places = torch.arange(length)
     return (places - places.unsqueeze(1)).abs() <= radius
-
-
-def ordered(order: Sequence[int]) -> Tensor:
-    """Position order[n] sees itself and order[0] … order[n - 1]: any order of writing is a mask."""
-    turn = torch.tensor(order).argsort()
-    return turn <= turn.unsqueeze(1)
 
 
 class Dependence(NamedTuple):
@@ -56,9 +42,9 @@ class Dependence(NamedTuple):
 
 MASKS: dict[str, Tensor] = {
     "causal": causal(POSITIONS, POSITIONS),
-    "prefix": prefix(POSITIONS, PREFIX),
+    "prefix": prefix(torch.tensor([PREFIX]), POSITIONS, POSITIONS)[0, 0],
     "window": window(POSITIONS, RADIUS),
-    "order": ordered(ORDER),
+    "order": dependencies(permutation=torch.tensor(ORDER)),
 }
 
 

@@ -67,7 +67,7 @@ def as_json(explanation: Explanation, topic: str, seed: int, steps: int | None) 
 def _table(table: Table) -> RichTable:
     drawn = RichTable(title=table.title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for number, column in enumerate(table.columns):
-        drawn.add_column(column, justify="right" if number else "left")
+        drawn.add_column(column, justify="right" if number else "left", overflow="fold")
     for row in table.rows:
         drawn.add_row(*(Text(cell) for cell in row))
     return drawn

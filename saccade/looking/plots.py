@@ -129,13 +129,11 @@ class Scale:
             if last > first:
                 stride = math.ceil((last - first + 1) / most)
                 return [10.0**power for power in range(first, last + 1, stride)]
-        step = 10.0 ** math.floor(math.log10((self.high - self.low) / most))
-        step *= next(
-            (times for times in (1, 2, 5) if (self.high - self.low) / (step * times) <= most - 1),
-            10,
-        )
+        span = self.high - self.low
+        power = 10.0 ** math.floor(math.log10(span / most))
+        step = next((power * times for times in (1, 2, 5, 10) if span / (power * times) <= most - 1), power * 20)
         first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
-        return [round(count * step, 12) for count in range(first, last + 1)]
+        return [float(f"{count * step:.12g}") for count in range(first, last + 1)]
 
     def _turned(self, value: float) -> float:
         return math.log10(value) if self.log else value
