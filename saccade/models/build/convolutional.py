@@ -8,6 +8,7 @@ from saccade.models.protocol import EncoderDecoder
 
 
 def make_conv(model: ConvConfig, vocabularies: Vocabularies) -> EncoderDecoder:
+    """ConvS2S or ByteNet."""
     embedding, width, dropout = known(model.embedding), known(model.width), known(model.dropout)
     layers = (known(model.encoder_layers), known(model.decoder_layers))
     if model.kernel % 2 == 0:

@@ -45,6 +45,7 @@ def _refuse_unpublished(model: RNNConfig) -> None:
 
 
 def make_rnn(model: RNNConfig, vocabularies: Vocabularies) -> EncoderDecoder:
+    """An encoder–decoder of recurrent layers, wired as its paper has it."""
     _refuse_unpublished(model)
     embedding, width, dropout = known(model.embedding), known(model.width), known(model.dropout)
     cell, layers = known(model.cell), known(model.layers)
@@ -104,6 +105,7 @@ def _look(model: RNNConfig, query_width: int, key_width: int) -> rnn.Glimpse:
 
 
 def make_lstmn(model: RNNConfig, vocabularies: Vocabularies) -> EncoderDecoder:
+    """LSTMN on both sides, joined by shallow or deep fusion."""
     _refuse_unpublished(model)
     embedding, width, dropout = known(model.embedding), known(model.width), known(model.dropout)
     tables = make_tables(vocabularies, embedding, model.tied, std=embedding**-0.5)
@@ -124,6 +126,7 @@ def make_lstmn(model: RNNConfig, vocabularies: Vocabularies) -> EncoderDecoder:
 
 
 def make_lm(model: LMConfig, vocabularies: Vocabularies) -> EncoderDecoder:
+    """One recurrent stack that reads the source and goes on with the target."""
     embedding, width, dropout = known(model.embedding), known(model.width), known(model.dropout)
     parts = lm_parts(model)
     if width % parts:
@@ -144,6 +147,7 @@ def make_lm(model: LMConfig, vocabularies: Vocabularies) -> EncoderDecoder:
 
 
 def make_classifier(model: ClassifierConfig, vocabularies: Vocabularies) -> EncoderDecoder:
+    """A structured self-attentive embedding and the decoder of its label."""
     embedding, dropout = known(model.embedding), known(model.dropout)
     # Nothing is tied: what is written is not what is read.
     source, target = (nn.Embedding(size, embedding) for size in vocabularies)

@@ -5,7 +5,6 @@ from saccade.config import (
     ConvConfig,
     LMConfig,
     Model,
-    RNNConfig,
     Size,
     TransformerConfig,
     known,
@@ -144,4 +143,5 @@ def goes_without_source(model: Model) -> bool:
 
 
 def lm_parts(model: LMConfig) -> int:
+    """Into how many parts each output of a language model is cut."""
     return model.order - 1 if model.wiring == "ngram" else LM_PARTS[model.wiring]

@@ -21,6 +21,7 @@ class Tables(NamedTuple):
 
 
 def make_tables(vocabularies: Vocabularies, width: int, tied: str | None, std: float) -> Tables:
+    """Fresh matrices, those that `tied` names being one."""
     source = nn.Embedding(vocabularies.source, width)
     target = source if tied == "all" else nn.Embedding(vocabularies.target, width)
     output = nn.Linear(width, vocabularies.target, bias=False)

@@ -15,6 +15,7 @@ from saccade.models.protocol import EncoderDecoder
 
 
 def make_transformer(model: TransformerConfig, vocabularies: Vocabularies) -> EncoderDecoder:
+    """A Transformer of two stacks, or of one."""
     width, heads, dropout = known(model.width), known(model.heads), known(model.dropout)
     key_heads, M = known(model.key_heads), known(model.decoder_layers)
     if width % heads:
