@@ -171,7 +171,7 @@ class BeamRun:
 
         continued = (self.log_prob.unsqueeze(-1) + log_probs.view(N, K, V)).flatten(1)
         # At most K of the best 2K end, so at least K of them go on.
-        log_prob, flat = continued.topk(min(2 * K, K * V), dim=1)
+        log_prob, flat = self._best(continued, min(2 * K, K * V))
         beams, tokens = flat // V, flat % V
         ends = tokens == EOS
         self._collect(log_prob[:, :K], beams[:, :K], ends[:, :K])
@@ -189,6 +189,11 @@ class BeamRun:
             self._keep(alive)
             rows, tokens = rows[alive], tokens[alive]
         return Step(tokens.flatten(), rows.flatten())
+
+    def _best(self, continued: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        """The `count` best of all continuations (N, K·V), the best first: log-probabilities and places."""
+        best = continued.topk(count, dim=1)
+        return best.values, best.indices
 
     def _collect(self, log_prob: Tensor, beams: Tensor, ends: Tensor) -> None:
         """Take in the hypotheses that have just ended, (N, K) each, and keep the best K of each sentence."""
