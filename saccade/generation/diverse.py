@@ -20,7 +20,7 @@ class DiverseBeam:
 
     The second term is for the choice of this step alone: hypotheses are kept and ranked with the model's own
     log-probability and the penalties of `beam`, over all groups in the end. What two groups have found counts once. A
-    group is a beam search of its own and stops by the rules of one; one group is `beam`.
+    group is a beam search of its own, stops by the rules of one, and then keeps no other away; one group is `beam`.
     """
 
     beam: Beam
