@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 
+ROWS = 8  # hypotheses of a sentence that `search.batch_tokens` is meant for; where there are more, batches are smaller
+
 
 @dataclass(frozen=True, eq=False)
 class Translation:
@@ -182,7 +184,7 @@ class Translator:
         self._check_lengths(encoded, settings.max_source, first)
         found: dict[int, list[Hypothesis]] = {}
         order = sorted((i for i in range(len(texts)) if not blank[i]), key=lambda i: -len(encoded[i]))
-        for batch in _by_tokens(order, encoded, settings.batch_tokens):
+        for batch in _by_tokens(order, encoded, pool.batch_tokens):
             several = self._search([encoded[i] for i in batch], pool)
             chosen = self._choose([texts[i] for i in batch], several, settings, judges)
             for i, hypotheses in zip(batch, chosen, strict=True):
@@ -354,11 +356,13 @@ def search_of(settings: SearchConfig, batch: Batch) -> Search:
 
 
 def _pool(settings: SearchConfig, judges: Sequence[Judge]) -> SearchConfig:
-    """The settings with which candidates are found: as many as there are to choose from."""
+    """The settings with which candidates are found: as many as there are to choose from, in batches that hold them."""
     if judges and settings.mbr:
         raise SaccadeError(f"search.mbr={settings.mbr} and reranking both choose the answer; leave one of them out")
     candidates = max(settings.beam, settings.n_best) if judges else settings.mbr or settings.n_best
-    return settings.model_copy(update={"n_best": candidates})
+    rows = candidates if settings.method == "sample" else settings.beam
+    batch_tokens = settings.batch_tokens * ROWS // max(rows, ROWS)
+    return settings.model_copy(update={"n_best": candidates, "batch_tokens": batch_tokens})
 
 
 def _by_tokens(order: Sequence[int], sentences: Sequence[Sequence[int]], budget: int) -> Iterator[list[int]]:

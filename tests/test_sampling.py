@@ -280,3 +280,20 @@ def test_the_command_line_samples_as_python_does(trained: Path, command: Command
     )
     rows = [line.split(" ||| ") for line in done.out.splitlines()]
     assert [row[:2] for row in rows] == [[str(i), t.text] for i, one in enumerate(made) for t in one.n_best]
+
+
+def test_many_draws_are_made_in_smaller_batches(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is for rows, and a sentence of 64 draws has 64 of them."""
+    translator, rows = saccade.load(trained), []
+    search = translator._search
+    monkeypatch.setattr(
+        translator, "_search", lambda sources, pool: rows.append(len(sources) * pool.n_best) or search(sources, pool)
+    )
+    lines = [f"{n} days ago" for n in range(60)]
+    few = translator.translate(lines, method="sample", n_best=2, batch_tokens=400, top_k=3)
+    assert max(rows) <= 400 / 2 * 2
+    rows.clear()
+    many = translator.translate(lines, method="sample", n_best=64, batch_tokens=400, top_k=3)
+    assert max(rows) <= 8 * 400 / 2
+    assert len(rows) > 3
+    assert [t.text for t in many] == [t.text for t in few], "the first draw of both"

@@ -24,9 +24,10 @@ _FIRST, _SECOND = _signed(0xBF58476D1CE4E5B9), _signed(0x94D049BB133111EB)
 def split(streams: Tensor, places: Tensor) -> Tensor:
     """The 64-bit numbers at `places` of `streams`, whose shapes broadcast: each is uniform, and a stream of its own."""
     bits = streams + (places + 1) * GAMMA
-    bits = (bits ^ _shifted(bits, 30)) * _FIRST
-    bits = (bits ^ _shifted(bits, 27)) * _SECOND
-    return bits ^ _shifted(bits, 31)
+    # In place: a step of the search hashes its rows times the vocabulary.
+    bits.bitwise_xor_(_shifted(bits, 30)).mul_(_FIRST)
+    bits.bitwise_xor_(_shifted(bits, 27)).mul_(_SECOND)
+    return bits.bitwise_xor_(_shifted(bits, 31))
 
 
 def sentence_streams(source: Tensor, mask: Tensor, seed: int) -> Tensor:
@@ -44,10 +45,10 @@ def exponential(streams: Tensor, size: int) -> Tensor:
     (see `sampling`), are as fine as large ones; the largest u is 1 - 2^-24, so that none is infinite.
     """
     bits = split(streams.unsqueeze(1), torch.arange(size, device=streams.device))
-    uniform = (_shifted(bits, 11).to(torch.float32) + 0.5) * 2.0**-53
-    return -torch.log1p(-uniform.clamp_(max=1 - 2.0**-24))
+    uniform = _shifted(bits, 11).to(torch.float32).add_(0.5).mul_(2.0**-53).clamp_(max=1 - 2.0**-24)
+    return uniform.neg_().log1p_().neg_()
 
 
 def _shifted(bits: Tensor, places: int) -> Tensor:
     """Bits moved to the right, with zeros after them: torch's own shift repeats the sign."""
-    return (bits >> places) & ((1 << (64 - places)) - 1)
+    return (bits >> places).bitwise_and_((1 << (64 - places)) - 1)
