@@ -17,6 +17,7 @@ from test_search import WORDS, TableModel
 import saccade
 from saccade.data.batching import collate
 from saccade.data.tokenizers import EOS
+from saccade.errors import SaccadeError
 from saccade.generation.loop import generate
 from saccade.generation.noise import exponential, sentence_streams, split
 from saccade.generation.sampling import Sample, min_p, top_k, top_p, truncations, typical
@@ -250,6 +251,12 @@ def test_what_leaves_one_choice_is_greedy_search(options):
     model, sources = make("transformer pre-norm"), sentences([4, 8, 2])
     for drawn, greedy in zip(draws_of(model, sources, **options), answers(model, sources, Greedy()), strict=True):
         assert_same(drawn, greedy)
+
+
+def test_streams_of_other_sentences_are_refused():
+    search = Sample(sentence_streams(torch.tensor([[5, 6]]), torch.tensor([[True, True]]), 1))
+    with pytest.raises(SaccadeError, match="1 streams for 2 sentences"):
+        answers(make("rnn cho"), sentences([3, 4]), search)
 
 
 def test_a_folder_samples_the_same_in_any_batch_and_scores_what_it_drew(trained: Path) -> None:

@@ -67,22 +67,20 @@ class DiverseRun(BeamRun):
         prefixes = super().prefixes()
         return prefixes._replace(sentences=prefixes.sentences // self.diverse.groups)
 
-    def _best(self, continued: Tensor, count: int) -> tuple[Tensor, Tensor]:
-        K, G = self.search.size, self.diverse.groups
-        V = continued.size(1) // K
+    def _best(self, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        K, V, G = self.search.size, log_probs.size(-1), self.diverse.groups
+        continued = self.log_prob.unsqueeze(-1) + log_probs.view(-1, K, V)  # (N, K, V)
         sentences, groups = self.sentences // G, self.sentences % G
         chosen = continued.new_zeros(self.ended_count.numel() // G, V)  # how often, in this step
         places = self.sentences.new_empty(continued.size(0), count)
         for g in range(G):
             here = (groups == g).nonzero().flatten()
-            if not here.numel():
-                continue
-            far = continued[here].unflatten(1, (K, V)) - self.diverse.diversity * chosen[sentences[here]].unsqueeze(1)
-            places[here] = far.flatten(1).topk(count, dim=1).indices
-            tokens = places[here, :K] % V
-            possible = continued[here].gather(1, places[here, :K]) > -float("inf")
-            chosen[sentences[here]] = chosen[sentences[here]].scatter_add(1, tokens, possible.to(chosen.dtype))
-        return continued.gather(1, places), places
+            apart = continued[here] - self.diverse.diversity * chosen[sentences[here]].unsqueeze(1)
+            places[here] = apart.flatten(1).topk(count, dim=1).indices
+            best = places[here, :K]
+            possible = continued[here].flatten(1).gather(1, best) > -float("inf")
+            chosen[sentences[here]] = chosen[sentences[here]].scatter_add(1, best % V, possible.to(chosen.dtype))
+        return continued.flatten(1).gather(1, places), places // V, places % V
 
     def results(self) -> list[list[Hypothesis]]:
         found, G = super().results(), self.diverse.groups

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from saccade.data.tokenizers import EOS
+from saccade.errors import SaccadeError
 from saccade.generation.noise import exponential, split
 from saccade.generation.rules import Prefixes, Rule
 from saccade.generation.search import Hypothesis, Step
@@ -90,6 +91,8 @@ class Sample:
     needs_attention = False
 
     def start(self, limits: Tensor, source_mask: Tensor, dtype: torch.dtype = torch.float32) -> "SampleRun":
+        if limits.numel() != self.streams.numel():
+            raise SaccadeError(f"{self.streams.numel()} streams for {limits.numel()} sentences; give one to each")
         return SampleRun(self, limits, dtype)
 
 
