@@ -19,6 +19,7 @@ from saccade.errors import SaccadeError
 if TYPE_CHECKING:
     from saccade.config import Config
     from saccade.evaluation.metrics import Score
+    from saccade.generation.ensemble import Mean
 
 app = typer.Typer(
     name="saccade",
@@ -93,19 +94,58 @@ def translate(
         typer.Option(help="Write so many translations a sentence, as `number ||| text ||| log-probability`."),
     ] = None,
     device: Device = None,
+    method: Annotated[str | None, typer.Option(help="beam, diverse (a beam in groups) or sample.")] = None,
+    groups: Annotated[int | None, typer.Option(help="Groups of a diverse beam.")] = None,
+    diversity: Annotated[float | None, typer.Option(help="How much the groups keep apart.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Sampling: less than 1 is more careful.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Sample from so many of the likeliest.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Sample from the likeliest of this probability.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Sample from those at least so likely, beside the best.")] = None,
+    typical: Annotated[float | None, typer.Option(help="Sample from the typical of this probability.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Another seed, other samples.")] = None,
+    mbr: Annotated[
+        int | None, typer.Option(help="Find so many candidates and choose by minimum Bayes risk (chrF).")
+    ] = None,
+    ensemble: Annotated[
+        list[Path] | None,
+        typer.Option(help="A folder with the same vocabulary, to write together; may be given more than once."),
+    ] = None,
+    ensemble_log: Annotated[
+        bool, typer.Option("--ensemble-log", help="Take the mean of log-probabilities, not of probabilities.")
+    ] = False,
+    rerank: Annotated[
+        Path | None, typer.Option(help="A second folder that judges what the beam has found, of any vocabulary.")
+    ] = None,
+    rerank_weight: Annotated[float, typer.Option(help="How much it says beside the first, which has 1.")] = 1.0,
+    rerank_reverse: Annotated[
+        bool, typer.Option("--rerank-reverse", help="It translates back: judge by log P(source | target).")
+    ] = False,
 ) -> None:
     """Translate: one line in, one line out."""
     from saccade.data.corpora import read_lines
     from saccade.display import Display
     from saccade.files import writing, written_atomically
     from saccade.folder import load
+    from saccade.generation.rerank import Judge
 
-    translator = load(folder, device)
+    mean: Mean = "log-probabilities" if ensemble_log else "probabilities"
+    translator = load([folder, *ensemble], device, mean=mean) if ensemble else load(folder, device)
+    judges = [Judge(load(rerank, device), rerank_weight, rerank_reverse)] if rerank is not None else []
     named = {
         "beam": beam,
         "length_penalty": length_penalty,
         "coverage_penalty": coverage_penalty,
         "n_best": n_best,
+        "method": method,
+        "groups": groups,
+        "diversity": diversity,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "typical": typical,
+        "seed": seed,
+        "mbr": mbr,
     }
     search: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     lines, done = read_lines(text or input), 0
@@ -115,7 +155,7 @@ def translate(
     with writing(output), place as path, Display().task("translating") as progress, _writer(path) as file:
         while window := list(islice(lines, WINDOW)):
             shown = partial(_shown, progress, done)
-            for translation in translator.stream(window, shown, first=done + 1, **search):
+            for translation in translator.stream(window, shown, first=done + 1, judges=judges, **search):
                 for best in translation.n_best or [translation]:
                     line = f"{done} ||| {best.text} ||| {best.score:.4f}" if n_best else best.text
                     file.write(line + "\n")

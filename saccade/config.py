@@ -401,6 +401,45 @@ class SearchConfig(Section):
     )
     batch_tokens: int = Field(4096, gt=0, description="Most source tokens translated at once, padding counted.")
 
+    # Other searches than beam search, and other choices than the likeliest.
+    method: Literal["beam", "diverse", "sample"] = Field(
+        "beam",
+        description="`beam`; `diverse`: a beam in groups that keep apart (Vijayakumar et al. 2018); `sample`: draw "
+        "`n_best` translations at random.",
+    )
+    groups: int | None = Field(
+        None, gt=0, description="Groups of a diverse beam; must divide the beam. Chosen: one for each hypothesis."
+    )
+    diversity: float = Field(
+        0.5, ge=0, description="λ of Vijayakumar et al. 2018: how much a group avoids what others have just chosen."
+    )
+    temperature: float = Field(
+        1.0, gt=0, description="Sampling: log-probabilities are divided by it; less than 1 is more careful."
+    )
+    top_k: int = Field(0, ge=0, description="Sampling: draw from so many of the likeliest tokens; 0: from all.")
+    top_p: float = Field(
+        1.0, gt=0, le=1, description="Sampling: draw from the likeliest tokens that make up this probability."
+    )
+    min_p: float = Field(
+        0.0, ge=0, le=1, description="Sampling: draw from tokens at least this many times as likely as the likeliest."
+    )
+    typical: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Sampling: draw from the tokens, as surprising as is expected, that make up this probability "
+        "(Meister et al. 2022).",
+    )
+    seed: int = Field(
+        1, ge=0, lt=2**63, description="Sampling: another seed, other draws; a sentence draws the same in any batch."
+    )
+    mbr: int = Field(
+        0,
+        ge=0,
+        description="Minimum Bayes risk: find so many candidates and choose what is most like all of them, by chrF; 0: "
+        "choose the best.",
+    )
+
 
 class Config(Section):
     """All settings of a run."""

@@ -146,6 +146,10 @@ class Tokenizer:
         """The text of each word that `words` numbers."""
         return self._words(ids)[1]
 
+    def same_as(self, other: "Tokenizer") -> bool:
+        """Whether both cut every text alike, into pieces with the same ids."""
+        return self is other or self._library.to_str() == other._library.to_str()
+
     def save(self, path: str | Path) -> None:
         """Write one JSON file, in the library's own format."""
         write_text(path, self._library.to_str(pretty=True))
