@@ -89,11 +89,9 @@ def translate(
     max_length: Annotated[int | None, typer.Option(help="Most pieces of a translation.")] = None,
     no_repeat_ngram: Annotated[int | None, typer.Option(help="No n-gram of so many pieces twice.")] = None,
     repetition_penalty: Annotated[float | None, typer.Option(help="θ of Keskar et al. 2019; 1 is none.")] = None,
-    banned: Annotated[
-        list[str] | None, typer.Option(help="A word never to write; may be given more than once.")
-    ] = None,
+    banned: Annotated[list[str] | None, typer.Option(help="A word never to write; may be given again.")] = None,
     must: Annotated[
-        list[str] | None, typer.Option(help="A phrase that every line must hold; may be given more than once.")
+        list[str] | None, typer.Option(help="A phrase that every line must hold; may be given again.")
     ] = None,
     shortlist: Annotated[str | None, typer.Option(help="A file of words: only their pieces are written.")] = None,
     prefix_column: Annotated[

@@ -365,8 +365,8 @@ class SearchConfig(Section):
     must: list[str] = Field(
         default_factory=list, description="Words and phrases that every translation holds; one named twice, two times."
     )
-    shortlist: str | None = Field(
-        None, description="A file of words: only their pieces are written. Not chosen unless given."
+    shortlist: str = Field(
+        "", description="A file of words: only their pieces are written, and the end; empty: any piece is."
     )
     guard: bool = Field(
         True, description="Decode again, under stricter rules, what repeats itself or runs on, and say so."

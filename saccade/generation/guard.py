@@ -13,7 +13,7 @@ from saccade.generation.orders import Job
 from saccade.generation.search import Hypothesis
 
 NGRAM = 3  # no n-gram of this size twice, the second time
-LOOP_TOKENS, LOOP_ROUNDS = 16, 4  # a cycle at the end: so many tokens at least, in so many rounds at least
+LOOP_TOKENS, LOOP_ROUNDS = 16, 4  # a cycle: so many tokens at least, in so many rounds at least
 REPEATED_FROM, REPEATED_SHARE = 24, 0.5  # of so many tokens or more, this share of 4-grams has been there before
 REPEATED_MORE = 0.3  # … and so much more than in the source
 NAMED = 5  # lines that the summary names
@@ -36,11 +36,13 @@ def examine(
     """
     strict = math.ceil(1.5 * (ratio or 1.0) * len(source)) + 8 + room
     most = limit if ratio is None else 4 * ratio * len(source) + 16 + room
-    if (cycle := loop(output)) and cycle.tokens > 2 * loop_anywhere(source):
-        return Finding(f"repeated {cycle.period} pieces {cycle.rounds} times at its end", strict)
-    share = repeated(output)
-    if len(output) >= REPEATED_FROM and share > max(REPEATED_SHARE, repeated(source) + REPEATED_MORE):
-        return Finding(f"said {share:.0%} of it before", strict)
+    if share := repeated(output):  # most output has no 4-gram twice, and so no cycle
+        cycle = longest_cycle(output, LOOP_ROUNDS)
+        if cycle.tokens >= LOOP_TOKENS and cycle.tokens > 2 * longest_cycle(source, 2).tokens:
+            pieces = "a piece" if cycle.period == 1 else f"{cycle.period} pieces"
+            return Finding(f"repeated {pieces} {cycle.rounds} times", strict)
+        if len(output) >= REPEATED_FROM and share > max(REPEATED_SHARE, repeated(source) + REPEATED_MORE):
+            return Finding(f"said {share:.0%} of it before", strict)
     if len(output) + 1 >= limit > strict or len(output) > most:
         return Finding(f"ran on for {len(output)} pieces from {len(source)}", strict)
     return None
@@ -122,24 +124,15 @@ class Cycle(NamedTuple):
     tokens: int
 
 
-def loop(tokens: Sequence[int]) -> Cycle | None:
-    """The cycle that `tokens` end in: the shortest that goes round `LOOP_ROUNDS` times over `LOOP_TOKENS` or more."""
-    for period in range(1, len(tokens) // LOOP_ROUNDS + 1):
-        run = _periodic(tokens, period, len(tokens))
-        if run >= max(LOOP_TOKENS, LOOP_ROUNDS * period):
-            return Cycle(period, run // period, run)
-    return None
-
-
-def loop_anywhere(tokens: Sequence[int]) -> int:
-    """The most tokens in a row that only repeat a shorter cycle, two rounds at least."""
-    longest = 0
-    for period in range(1, len(tokens) // 2 + 1):
+def longest_cycle(tokens: Sequence[int], rounds: int) -> Cycle:
+    """The most tokens in a row that go round in a cycle, `rounds` times or more; of such, the shortest cycle."""
+    longest = Cycle(0, 0, 0)
+    for period in range(1, len(tokens) // rounds + 1):
         run = period
         for place in range(period, len(tokens)):
             run = run + 1 if tokens[place] == tokens[place - period] else period
-            if run >= 2 * period:
-                longest = max(longest, run)
+            if run > longest.tokens and run >= rounds * period:
+                longest = Cycle(period, run // period, run)
     return longest
 
 
@@ -147,11 +140,3 @@ def repeated(tokens: Sequence[int], n: int = 4) -> float:
     """The share of n-grams that have been there before."""
     ngrams = [tuple(tokens[i : i + n]) for i in range(len(tokens) - n + 1)]
     return 1 - len(set(ngrams)) / len(ngrams) if ngrams else 0.0
-
-
-def _periodic(tokens: Sequence[int], period: int, end: int) -> int:
-    """How many tokens before `end` go round in `period`."""
-    start = end - period
-    while start > 0 and tokens[start - 1] == tokens[start - 1 + period]:
-        start -= 1
-    return end - start
