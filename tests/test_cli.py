@@ -38,7 +38,8 @@ def test_a_corpus_written_trained_on_and_translated_through_pipes(tmp_path: Path
         assert said in trained.stderr
     text = "".join(line + "\n" for line in LINES).encode()
     translated = subprocess.run([*python, "translate", "run"], input=text, cwd=tmp_path, capture_output=True)
-    assert (translated.returncode, translated.stderr) == (0, b"")
+    assert translated.returncode == 0
+    assert all(line.startswith(b"guard: ") for line in translated.stderr.splitlines())  # four steps teach little
     out = translated.stdout.decode().split("\n")
     assert out.pop() == ""
     assert out == [t.text for t in saccade.load(tmp_path / "run").translate(LINES)]
