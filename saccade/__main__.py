@@ -18,6 +18,7 @@ from saccade.errors import SaccadeError
 
 if TYPE_CHECKING:
     from saccade.config import Config
+    from saccade.evaluation.metrics import Score
 
 app = typer.Typer(
     name="saccade",
@@ -33,7 +34,13 @@ MOST_CONFUSED = 5  # pairs of labels that `evaluate` names; --json gives all
 
 Folder = Annotated[Path, typer.Argument(help="A folder that `saccade train` made.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or mps. Default: a GPU if there is one.")]
-Source = Annotated[str, typer.Option(help="Source sentences, one a line (.gz is read as it is, - is standard input).")]
+Source = Annotated[
+    str | None,
+    typer.Option(
+        help="Source sentences, one a line (.gz is read as it is, - is standard input). Left out for a language model "
+        "of one text."
+    ),
+]
 
 
 @app.command(epilog="All settings, a sentence each: `saccade settings`; of one section: `saccade settings training`.")
@@ -41,8 +48,9 @@ def train(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Corpus files (source target, or TSV, JSONL, Parquet; `.gz` too; `-` is TSV on standard input; "
-            "`hub:NAME` a public dataset) and settings (`section.key=value`). No files: the built-in corpus.",
+            help="Corpus files (source target, one text file for a language model, or TSV, JSONL, Parquet; `.gz` too; "
+            "`-` is TSV on standard input; `hub:NAME` a public dataset) and settings (`section.key=value`). No files: "
+            "the built-in corpus.",
             metavar="[FILES] [SECTION.KEY=VALUE]...",
         ),
     ] = None,
@@ -157,8 +165,11 @@ def translate(
 @app.command()
 def evaluate(
     folder: Annotated[Path, typer.Argument(help="A folder, or a file of translations.")],
-    source: Source,
     reference: Annotated[list[str], typer.Option(help="Reference translations; may be given more than once.")],
+    source: Source = None,
+    perplexity: Annotated[
+        bool, typer.Option(help="How well the folder foretells the reference, instead of how well it translates.")
+    ] = False,
     against: Annotated[
         Path | None, typer.Option(help="A second folder or file of translations: is the first one better?")
     ] = None,
@@ -180,11 +191,17 @@ def evaluate(
     device: Device = None,
 ) -> None:
     """Score translations: BLEU, chrF and TER with their signatures, or the accuracy of labels; two systems with paired
-    bootstrap significance."""
+    bootstrap significance. A language model, or with `--perplexity`: perplexity and bits a character of the reference.
+    """
     from saccade.data.corpora import read_lines
     from saccade.evaluation.accuracy import confusions
     from saccade.evaluation.metrics import compare_systems, metrics_for, score_corpus, tokenizer_for
 
+    if perplexity or source is None:
+        foretold = _foretold(folder, source, reference, against, device)
+        answer = {"scores": [s.to_dict() for s in foretold], "comparisons": []}
+        typer.echo(json.dumps(answer, indent=1) if as_json else "\n".join(map(str, foretold)))
+        return
     sources = list(read_lines(source))
     references = [list(read_lines(file)) for file in reference]
     config = _config_of(folder)
@@ -221,15 +238,22 @@ def evaluate(
 @app.command()
 def score(
     folder: Folder,
-    source: Source,
     target: Annotated[str, typer.Option(help="Target sentences, one a line.")],
+    source: Source = None,
     device: Device = None,
 ) -> None:
-    """Print log P(target | source) of each pair, one number a line."""
+    """Print log P(target | source) of each pair, of a language model log P(target), one number a line."""
     from saccade.data.corpora import read_lines
     from saccade.folder import load
 
     translator = load(folder, device)
+    if source is None:
+        _check_alone(translator.config, folder)
+        targets = read_lines(target)
+        while lines := list(islice(targets, WINDOW)):
+            for value in translator.score([""] * len(lines), lines):
+                typer.echo(f"{value:.6f}")
+        return
     sources, targets = read_lines(source), read_lines(target)
     done = 0
     while window := list(zip_longest(islice(sources, WINDOW), islice(targets, WINDOW))):
@@ -371,6 +395,27 @@ def settings(
 
 
 @app.command()
+def explain(
+    topic: Annotated[
+        str | None,
+        typer.Argument(help="scaling, positions, masking, heads or bottleneck. Default: say what each is about."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Draw the plot to this .png, .svg or .pdf file too.")] = None,
+    to_json: Annotated[
+        Path | None, typer.Option("--json", help="Write the numbers to this file; -: print them and nothing else.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Another seed, other random numbers.")] = 1,
+    steps: Annotated[
+        int | None, typer.Option(help="Train for so many steps. Default: what shows the point in half a minute.", min=1)
+    ] = None,
+) -> None:
+    """Show how attention works by an experiment that is run now: sentences, numbers and a plot."""
+    from saccade.explain.show import run_explain
+
+    run_explain(topic, out=out, to_json=to_json, seed=seed, steps=steps)
+
+
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="The folder to make.")] = Path("runs/demo"),
     minutes: Annotated[float, typer.Option(help="Train for at most so many minutes.")] = 1.5,
@@ -432,6 +477,31 @@ def _translations(system: Path, sources: list[str], beam: int | None, device: st
                 yield translation.text
 
     return list(translated())
+
+
+def _foretold(
+    folder: Path, source: str | None, reference: list[str], against: Path | None, device: str | None
+) -> "list[Score]":
+    """How well a folder foretells a text, given its sources or by itself."""
+    from saccade.data.corpora import read_lines
+    from saccade.evaluation.perplexity import perplexity
+    from saccade.folder import load
+
+    if against is not None or len(reference) > 1:
+        raise SaccadeError("perplexity is of one folder and one --reference; leave out --against and further ones")
+    if folder.is_file():
+        raise SaccadeError(f"{folder}: a file foretells nothing; give --source, and no --perplexity, to score it")
+    translator = load(folder, device)
+    targets = list(read_lines(reference[0]))
+    if source is None:
+        _check_alone(translator.config, folder)
+    return perplexity(translator, [""] * len(targets) if source is None else list(read_lines(source)), targets)
+
+
+def _check_alone(config: "Config", folder: Path) -> None:
+    """Refuse to do without sources where the model was trained on them."""
+    if not config.data.monolingual:
+        raise SaccadeError(f"{folder}: was trained on pairs, so its sources are needed; give them with --source")
 
 
 def _config_of(system: Path) -> "Config":

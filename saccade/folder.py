@@ -53,11 +53,14 @@ def card(folder: Path, record: dict[str, Any]) -> str:
         f"- {score['metric']} **{score['value']:.2f}** `{score['signature']}`" for score in record.get("scores", [])
     )
     shape = ", ".join(f"{key} {value}" for key, value in config.model.model_dump().items() if value is not None)
-    return f"""# {config.data.source} → {config.data.target}
+    kind, use = "sequence-to-sequence model", f"saccade translate {folder.name} < input > output"
+    if config.data.monolingual:
+        kind, use = "language model", f"saccade score {folder.name} --target text.txt"
+    return f"""# {languages(config)}
 
-A sequence-to-sequence model trained with Saccade {record.get("saccade", "")}.
+A {kind} trained with Saccade {record.get("saccade", "")}.
 
-    saccade translate {folder.name} < input > output
+    {use}
 
 | | |
 |---|---|
@@ -71,6 +74,12 @@ Scores on the validation set ({record.get("valid_pairs", 0):,} pairs), {record.g
 
 {rows}
 """
+
+
+def languages(config: Config) -> str:
+    """From what to what, or of what."""
+    source, target = config.data.source, config.data.target
+    return target if config.data.monolingual else f"{source} → {target}"
 
 
 def require(folder: Path) -> None:

@@ -19,7 +19,7 @@ from saccade.generation.orders import Book, Job, Phrases, check_limit, limit_of,
 from saccade.generation.search import Beam, Greedy, Hypothesis, Search
 from saccade.generation.words import Speller
 from saccade.looking.terminal import draw_alignment, merge_to_words
-from saccade.models.build import longest_sequence
+from saccade.models.build import in_one_sequence, longest_sequence
 from saccade.models.protocol import EncoderDecoder
 
 if TYPE_CHECKING:
@@ -110,8 +110,13 @@ class Translator:
 
     @property
     def longest(self) -> int | None:
-        """The most pieces, the end counted, that the model's positions can hold; None: any number."""
+        """The most pieces, ends counted, that the model's positions can hold; None: any number."""
         return longest_sequence(self.config.model)
+
+    @property
+    def one_sequence(self) -> bool:
+        """Whether those positions hold source and target together."""
+        return in_one_sequence(self.config.model)
 
     @cached_property
     def _line_breaks(self) -> list[int]:
@@ -159,7 +164,7 @@ class Translator:
         blank = [not text.strip() for text in texts]
         self._check_lengths(encoded, settings.max_source, first)
         orders = orders_of(self._speller, len(texts), settings, prefix, must, allowed)
-        limits = [limit_of(ids, order, settings, self.longest) for ids, order in zip(encoded, orders, strict=True)]
+        limits = [limit_of(ids, order, settings, self._room(ids)) for ids, order in zip(encoded, orders, strict=True)]
         for number, (order, limit) in enumerate(zip(orders, limits, strict=True), start=first):
             check_limit(order, limit, number)
         jobs = [Job(*job) for job in zip(encoded, orders, limits, strict=True)]
@@ -195,8 +200,7 @@ class Translator:
                 strict=True,
             )
         )
-        for side in zip(*pairs, strict=True):
-            self._check_lengths(side, self.config.search.max_source, 1)
+        self._check_pairs(pairs)
         longest = [max(len(source), len(target)) for source, target in pairs]
         order = sorted(range(len(pairs)), key=lambda i: -longest[i])
         scores = [0.0] * len(pairs)
@@ -225,8 +229,22 @@ class Translator:
         output = self.model(batch.source, batch.source_mask, batch.inputs, need_weights=True)
         return [weights[0].cpu().double().numpy() for weights in output.attentions or ()]
 
+    def _check_pairs(self, pairs: Sequence[tuple[list[int], list[int]]]) -> None:
+        for side in zip(*pairs, strict=True):
+            self._check_lengths(side, self.config.search.max_source, 1)
+        if self.longest is None or not self.one_sequence:
+            return
+        for number, (source, target) in enumerate(pairs, start=1):
+            together = len(source) + len(target) + 2
+            if together > self.longest:
+                raise SaccadeError(
+                    f"line {number:,}: a pair of {together:,} pieces with its ends, more than the {self.longest:,} "
+                    "that source and target may have together; split it"
+                )
+
     def _check_lengths(self, sentences: Sequence[Sequence[int]], most: int, first: int) -> None:
-        most = most if self.longest is None else min(most, self.longest - 1)
+        # Room for its end and, in one sequence, for something to be written.
+        most = most if self.longest is None else min(most, self.longest - (2 if self.one_sequence else 1))
         for number, ids in enumerate(sentences, start=first):
             if len(ids) > most:
                 raise SaccadeError(
@@ -246,6 +264,12 @@ class Translator:
                 "lower the one or raise the other"
             )
         return settings
+
+    def _room(self, source: Sequence[int]) -> int | None:
+        """The most pieces of a translation, its end counted, that the model's positions can hold."""
+        if self.longest is None:
+            return None
+        return self.longest - (len(source) + 1 if self.one_sequence else 0)
 
     def _book(self, settings: SearchConfig) -> Book:
         return Book(self._speller, settings, self._line_breaks, self.device)
