@@ -120,12 +120,36 @@ def translate(
     rerank_reverse: Annotated[
         bool, typer.Option("--rerank-reverse", help="It translates back: judge by log P(source | target).")
     ] = False,
+    min_length: Annotated[int | None, typer.Option(help="Fewest pieces of a translation.")] = None,
+    max_length: Annotated[int | None, typer.Option(help="Most pieces of a translation.")] = None,
+    no_repeat_ngram: Annotated[int | None, typer.Option(help="No n-gram of so many pieces twice.")] = None,
+    repetition_penalty: Annotated[float | None, typer.Option(help="θ of Keskar et al. 2019; 1 is none.")] = None,
+    banned: Annotated[list[str] | None, typer.Option(help="A word never to write; may be given again.")] = None,
+    must: Annotated[
+        list[str] | None, typer.Option(help="A phrase that every line must hold; may be given again.")
+    ] = None,
+    shortlist: Annotated[str | None, typer.Option(help="A file of words: only their pieces are written.")] = None,
+    prefix_column: Annotated[
+        bool, typer.Option("--prefix-column", help="A line is `source TAB prefix`: how its translation begins.")
+    ] = False,
+    constraints_column: Annotated[
+        bool,
+        typer.Option(
+            "--constraints-column", help="A line ends in columns of phrases that its translation must hold, one each."
+        ),
+    ] = False,
+    guard: Annotated[
+        bool | None,
+        typer.Option("--guard/--no-guard", help="Decode again what repeats itself or runs on. Default: do."),
+    ] = None,
 ) -> None:
     """Translate: one line in, one line out."""
     from saccade.data.corpora import read_lines
     from saccade.display import Display
     from saccade.files import writing, written_atomically
     from saccade.folder import load
+    from saccade.generation.columns import Columns
+    from saccade.generation.guard import Tally
     from saccade.generation.rerank import Judge
 
     mean: Mean = "log-probabilities" if ensemble_log else "probabilities"
@@ -146,16 +170,27 @@ def translate(
         "typical": typical,
         "seed": seed,
         "mbr": mbr,
+        "min_length": min_length,
+        "max_length": max_length,
+        "no_repeat_ngram": no_repeat_ngram,
+        "repetition_penalty": repetition_penalty,
+        "banned": banned or None,
+        "shortlist": shortlist,
+        "guard": guard,
     }
     search: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     lines, done = read_lines(text or input), 0
+    columns = Columns(prefix_column, constraints_column, tuple(must or ()))
+    guarded = Tally()
     # A pipe or a device is written to; only a file is put in place whole.
     special = output == "-" or (Path(output).exists() and not Path(output).is_file())
     place = nullcontext(None if output == "-" else Path(output)) if special else written_atomically(_resolved(output))
     with writing(output), place as path, Display().task("translating") as progress, _writer(path) as file:
         while window := list(islice(lines, WINDOW)):
             shown = partial(_shown, progress, done)
-            for translation in translator.stream(window, shown, first=done + 1, judges=judges, **search):
+            sources, told = columns.read(window, first=done + 1)
+            for translation in translator.stream(sources, shown, first=done + 1, judges=judges, **told, **search):
+                guarded.count(done + 1, translation.notes)
                 for best in translation.n_best or [translation]:
                     line = f"{done} ||| {best.text} ||| {best.score:.4f}" if n_best else best.text
                     file.write(line + "\n")
@@ -163,6 +198,8 @@ def translate(
                         break
                 done += 1
             file.flush()
+    if said := guarded.summary(done):
+        typer.echo(said, err=True)
 
 
 @app.command()

@@ -440,6 +440,31 @@ class SearchConfig(Section):
         "choose the best.",
     )
 
+    # What a translation is told (generation/orders.py)
+    min_length: int = Field(0, ge=0, description="Fewest pieces of a translation, as far as its longest allows.")
+    max_length: int = Field(
+        0, ge=0, description="Most pieces of a translation, whatever the source has; 0: no other limit than the above."
+    )
+    no_repeat_ngram: int = Field(0, ge=0, description="No n-gram of so many pieces is written twice; 0: it may be.")
+    repetition_penalty: float = Field(
+        1.0, ge=1, description="θ of Keskar et al. 2019: above 1, pieces that are written already are chosen less."
+    )
+    banned: list[str] = Field(
+        default_factory=list, description="Words and phrases that are never written, each stopped at its last piece."
+    )
+    must: list[str] = Field(
+        default_factory=list, description="Words and phrases that every translation holds; one named twice, two times."
+    )
+    shortlist: str = Field(
+        "", description="A file of words: only their pieces are written, and the end; empty: any piece is."
+    )
+    guard: bool = Field(
+        True, description="Decode again, under stricter rules, what repeats itself or runs on, and say so."
+    )
+    length_ratio: float | None = Field(
+        None, gt=0, description="Target pieces to a source piece, for the guard. Chosen: that of the training pairs."
+    )
+
 
 class Config(Section):
     """All settings of a run."""

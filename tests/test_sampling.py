@@ -293,9 +293,12 @@ def test_many_draws_are_made_in_smaller_batches(trained: Path, monkeypatch: pyte
     """Memory is for rows, and a sentence of 64 draws has 64 of them."""
     translator, rows = saccade.load(trained), []
     search = translator._search
-    monkeypatch.setattr(
-        translator, "_search", lambda sources, pool: rows.append(len(sources) * pool.n_best) or search(sources, pool)
-    )
+
+    def counted(jobs, pool, book=None):
+        rows.append(len(jobs) * pool.n_best)
+        return search(jobs, pool, book)
+
+    monkeypatch.setattr(translator, "_search", counted)
     lines = [f"{n} days ago" for n in range(60)]
     few = translator.translate(lines, method="sample", n_best=2, batch_tokens=400, top_k=3)
     assert max(rows) <= 400 / 2 * 2

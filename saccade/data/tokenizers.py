@@ -104,6 +104,11 @@ class Tokenizer:
         """How many pieces there are; ids run from 0 to `size - 1`."""
         return len(self._bytes)
 
+    @property
+    def piece_bytes(self) -> Sequence[bytes]:
+        """The bytes of each piece, by id; a special one has none."""
+        return self._bytes
+
     def encode(self, text: str) -> list[int]:
         """The ids of `text`, nothing added. A lone surrogate, which is no character, becomes U+FFFD."""
         ids: list[int] = self._library.encode(_encodable(text)).ids
