@@ -4,7 +4,7 @@ Training calls `decode` with the whole target, generation with one token at a ti
 drift apart.
 """
 
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -30,6 +30,30 @@ class State(Protocol):
 
     def select(self: StateT, indices: Tensor) -> StateT:
         """The rows at `indices`, in that order, as often as they are named: how a beam is reordered."""
+
+
+SharedT = TypeVar("SharedT", bound="SharedState")
+
+
+@runtime_checkable
+class SharedState(State, Protocol):
+    """A state that holds what belongs to a sentence once for all rows of its beam, and sentences at any position.
+
+    A search that keeps several rows for each sentence, side by side, copies nothing when it reorders them. Not every
+    model has it: without it, rows are copied by `select`, and a batch starts and goes on together.
+    """
+
+    def beams(self: SharedT, size: int) -> SharedT:
+        """Each row becomes the `size` rows of a beam."""
+
+    def follow(self: SharedT, parents: Tensor) -> SharedT:
+        """The rows of each beam reordered: `parents` (R,), each a row of the same beam."""
+
+    def keep(self: SharedT, sentences: Tensor) -> SharedT:
+        """The beams of some sentences (N',) alone."""
+
+    def join(self: SharedT, other: SharedT) -> SharedT:
+        """The beams of another state, which may stand elsewhere in their sentences, behind these."""
 
 
 class DecoderOutput(NamedTuple):
