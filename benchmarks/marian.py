@@ -1,8 +1,8 @@
 """The peers of decoding, with the very weights of our Transformer: `transformers` MarianMT and CTranslate2.
 
-A model with random weights and tied embeddings repeats one token for ever, and then any two systems agree. `varied` makes one whose
-sentences are varied, whose choices are sure (so that rounding does not decide), and which ends every sentence after a
-given number of tokens by itself, without a rule that one of the systems might not know.
+A model with random weights and tied embeddings repeats one token for ever, and then any two systems agree. `varied`
+makes one whose sentences are varied, whose choices are sure (so that rounding does not decide), and which ends every
+sentence after a given number of tokens by itself, without a rule that one of the systems might not know.
 """
 
 import copy
@@ -18,6 +18,7 @@ from saccade.config import Config
 from saccade.data.batching import collate
 from saccade.data.tokenizers import BOS, EOS, PAD, UNK, Tokenizer, Tokenizers
 from saccade.models.build import build_model, with_shape
+from saccade.models.packing import pack
 from saccade.models.protocol import EncoderDecoder
 from saccade.translator import Translator
 
@@ -56,13 +57,14 @@ def varied(*, width: int, inner: int, heads: int, layers: int, vocabulary: int, 
     translator = Translator(settings, Tokenizers(tokenizer, tokenizer), model)
     never = [PAD, BOS, UNK, *(i for i in range(vocabulary) if {"\n", "\r"} & set(tokenizer.decode([i])))]
     _enliven(model, tokens, never)
+    pack(model)  # as `saccade.load` does
     return translator
 
 
 @torch.no_grad()
 def _enliven(model: EncoderDecoder, tokens: int, never: Sequence[int]) -> None:
-    """Sub-layers quiet enough for the last word to matter, surer outputs, and one dimension of the decoder that nothing writes to but the position: it is low until it is
-    time to end."""
+    """Sub-layers quiet enough for the last word to matter, surer outputs, and one dimension of the decoder that
+    nothing writes to but the position: it is low until it is time to end."""
     for layer in model.decoder.layers:
         for linear in (layer.attention.output, layer.cross.output, layer.feed_forward.outer):
             linear.weight.mul_(QUIET)

@@ -248,8 +248,9 @@ class CrossAttention(_MultiHead):
         self.key_value = nn.Linear(heads.width, 2 * heads.key_width)
 
     def project(self, memory: Tensor) -> KeyValue:
-        """Keys and values of a memory (B, S, E)."""
-        return KeyValue(*self.split(self.key_value(memory), self.shape.key_heads, self.shape.key_heads))
+        """Keys and values of a memory (B, S, E), each in one piece: they are read at every step."""
+        K = self.shape.key_heads
+        return KeyValue(*(part.contiguous() for part in self.split(self.key_value(memory), K, K)))
 
     def forward(self, x: Tensor, memory: KeyValue, mask: Tensor | None, need_weights: bool = False) -> Attention:
         """Where x (B, 1, E) has more rows than the memory, those of a beam side by side share a row of it."""

@@ -15,7 +15,9 @@ from saccade.errors import SaccadeError
 from saccade.generation.rules import DEFAULT_RULES, Rule
 from saccade.generation.search import Hypothesis, Run, Search
 from saccade.generation.search import Step as Choice
-from saccade.models.protocol import DecoderOutput, EncoderDecoder, SharedState, State
+from saccade.models.protocol import DecoderOutput, EncoderDecoder, Memory, SharedState, State
+
+PADDING = 64  # tokens of padding that are read rather than a batch cut in two
 
 
 @torch.inference_mode()
@@ -40,8 +42,10 @@ def generate(
     while work.cohorts or waiting.sentences:
         newcomers = waiting.admit(work)
         if newcomers is not None:
-            first, last, columns = newcomers
-            work.start(first, source[first:last, :columns], mask[first:last, :columns], limits[first:last])
+            first, last = newcomers
+            lengths = waiting.lengths[first:last]
+            columns = max(lengths)
+            work.start(first, source[first:last, :columns], mask[first:last, :columns], limits[first:last], lengths)
         if work.cohorts:
             work.step()
         for cohort in work.finished():
@@ -63,8 +67,8 @@ class _Waiting:
     def sentences(self) -> int:
         return self.last - self.next
 
-    def admit(self, work: "_Work") -> tuple[int, int, int] | None:
-        """The first and the last (not counted) of those that may start now, and their columns."""
+    def admit(self, work: "_Work") -> tuple[int, int] | None:
+        """The first and the last (not counted) of those that may start now."""
         if self.next == self.last or (work.cohorts and not work.joins):
             return None
         first, widest, count = self.next, work.columns, work.sentences
@@ -80,7 +84,7 @@ class _Waiting:
                     break
                 count += 1
                 self.next += 1
-        return (first, self.next, max(self.lengths[first : self.next])) if self.next > first else None
+        return (first, self.next) if self.next > first else None
 
 
 class _Cohort:
@@ -126,9 +130,22 @@ class _Work:
     def columns(self) -> int:
         return max((cohort.columns for cohort in self.cohorts), default=0)
 
-    def start(self, first: int, source: Tensor, mask: Tensor, limits: Tensor) -> None:
+    def _encode(self, source: Tensor, mask: Tensor, lengths: Sequence[int]) -> Memory:
+        """Read the sources, those of like length together: padding costs more than a few more calls."""
+        parts = []
+        start = 0
+        for end in range(1, len(lengths) + 1):
+            widest = max(lengths[start:end])
+            padding = widest * (end - start) - sum(lengths[start:end])
+            if end < len(lengths) and padding + abs(widest - lengths[end]) * (end - start) <= PADDING:
+                continue
+            parts.append(self.model.encode(source[start:end, :widest], mask[start:end, :widest]))
+            start = end
+        return Memory.together(parts)
+
+    def start(self, first: int, source: Tensor, mask: Tensor, limits: Tensor, lengths: Sequence[int]) -> None:
         """Sentences take their first step, which all rows of a sentence have in common, and join the others."""
-        memory = self.model.encode(source, mask)
+        memory = self._encode(source, mask, lengths)
         run = self.search.start(limits, mask, torch.promote_types(memory.states.dtype, torch.float32))
         cohort = _Cohort(first, run, source.size(0), source.size(1))
         state = self.model.init_state(memory, capacity=int(limits.max()))

@@ -4,8 +4,11 @@ Training calls `decode` with the whole target, generation with one token at a ti
 drift apart.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -20,6 +23,24 @@ class Memory(NamedTuple):
 
     def select(self, indices: Tensor) -> "Memory":
         return Memory(*(None if part is None else part.index_select(0, indices) for part in self))  # type: ignore[arg-type]
+
+    @staticmethod
+    def together(memories: "Sequence[Memory]") -> "Memory":
+        """The sentences of several memories as one, padded to the widest."""
+        if len(memories) == 1:
+            return memories[0]
+        return Memory(*(None if parts[0] is None else _stacked(parts) for parts in zip(*memories, strict=True)))  # type: ignore[arg-type]
+
+
+def _stacked(parts: Sequence[Tensor]) -> Tensor:
+    """One behind the other along axis 0, zeros behind each along the others."""
+    sizes = [max(sizes) for sizes in zip(*(part.shape[1:] for part in parts), strict=True)]
+    return torch.cat(
+        [
+            F.pad(part, [n for size, own in zip(sizes[::-1], part.shape[:0:-1], strict=True) for n in (0, size - own)])
+            for part in parts
+        ]
+    )
 
 
 StateT = TypeVar("StateT", bound="State")
