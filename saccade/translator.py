@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Array = npt.NDArray[np.float64]
+WINDOW = 8  # batches' worth of sentences sorted by length, which join those at work as others leave
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +149,7 @@ class Translator:
         self._check_lengths(encoded, settings.max_source, first)
         found: dict[int, list[Hypothesis]] = {}
         order = sorted((i for i in range(len(texts)) if not blank[i]), key=lambda i: -len(encoded[i]))
-        for batch in _by_tokens(order, encoded, settings.batch_tokens):
+        for batch in _by_tokens(order, encoded, WINDOW * settings.batch_tokens):
             for i, hypotheses in zip(batch, self._search([encoded[i] for i in batch], settings), strict=True):
                 found[i] = hypotheses
             if progress is not None:
@@ -239,7 +240,8 @@ class Translator:
             taken = torch.tensor([len(source) + 1 if self.one_sequence else 0 for source in sources])
             limits = torch.minimum(limits, self.longest - taken.to(limits))
         rules = (*DEFAULT_RULES, forbid(self._line_breaks))
-        return generate(self.model, batch.source, batch.source_mask, search_of(settings), limits, rules)
+        search, at_once = search_of(settings), settings.batch_tokens
+        return generate(self.model, batch.source, batch.source_mask, search, limits, rules, at_once)
 
     @torch.inference_mode()
     def _score(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float]:

@@ -54,6 +54,13 @@ class Step:
     first: Tensor | None = None  # (N,); None: 0
 
     @cached_property
+    def place(self) -> int | Tensor:
+        """Where the rows stand in their own sentences, (R, 1, 1) where these differ."""
+        if self.first is None:
+            return self.position
+        return (self.position - self.first).repeat_interleave(self.size).view(-1, 1, 1)
+
+    @cached_property
     def filled(self) -> Tensor | None:
         """The positions that may be read, broadcast to (N, 1, positions); None: all."""
         if self.first is None and isinstance(self.position, int):
@@ -148,8 +155,9 @@ class _MultiHead(nn.Module):
 
     def split(self, projected: Tensor, *heads: int) -> tuple[Tensor, ...]:
         """(B, L, Σ heads · D) → a tensor (B, heads, L, D) for each number of heads."""
-        by_head = projected.unflatten(-1, (-1, self.shape.head_width)).transpose(1, 2)
-        return by_head.split(heads, dim=1)
+        B, L, _ = projected.shape
+        by_head = projected.view(B, L, -1, self.shape.head_width).transpose(1, 2)
+        return by_head.split(heads, dim=1) if len(heads) > 1 else (by_head,)
 
     def spread(self, x_BHLD: Tensor) -> Tensor:
         """A head of keys or values for each head of queries."""
@@ -209,7 +217,7 @@ class SelfAttention(_MultiHead):
         """`forward` for one position of the rows (R, 1, E) of beams, which share their storage."""
         H, K = self.shape.heads, self.shape.key_heads
         q, k, v = self.split(self.query_key_value(x), H, K, K)
-        q, k = self.relative.rotate(q, step.position), self.relative.rotate(k, step.position)
+        q, k = self.relative.rotate(q, step.place), self.relative.rotate(k, step.place)
         cells = step.write(storage, step.fold(k), step.fold(v))
         bias = self.relative.bias(q, step.position, step.positions)
         if bias is None and not self.relative.needs_weights:

@@ -18,7 +18,7 @@ class Relative(Protocol):
     needs_weights: bool  # whether `values` has something to say
 
     def rotate(self, x_BHLD: Tensor, start: int | Tensor) -> Tensor:
-        """Queries or keys, turned by where they stand."""
+        """Queries or keys, turned by where they stand; `start` may be each row's own, (B, 1, 1)."""
 
     def bias(self, q_BHQD: Tensor, start: int | Tensor, keys: int) -> Tensor | None:
         """What is added to the scores, broadcast to (B, H, Q, K)."""
@@ -141,7 +141,7 @@ class Rotary(Unaware):
 
     def rotate(self, x_BHLD: Tensor, start: int | Tensor) -> Tensor:
         p = start + torch.arange(x_BHLD.size(2), device=x_BHLD.device, dtype=self.frequencies.dtype)
-        angles = p.unsqueeze(1) * self.frequencies  # (L, D / 2)
+        angles = p.unsqueeze(-1) * self.frequencies  # (L, D / 2), or a row's own (B, 1, L, D / 2)
         cos, sin = angles.cos().to(x_BHLD.dtype), angles.sin().to(x_BHLD.dtype)
         even, odd = x_BHLD[..., 0::2], x_BHLD[..., 1::2]
         return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)

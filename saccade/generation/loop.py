@@ -6,6 +6,7 @@ step has a full batch; what a sentence's answer is does not depend on it.
 """
 
 from collections.abc import Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -120,7 +121,7 @@ class _Work:
         self.model, self.search, self.rules = model, search, rules
         self.cohorts: list[_Cohort] = []
         self.over: list[_Cohort] = []
-        self.joins = False  # known after the first step
+        self.joins = False  # whether states are shared by beams and can join; known after the first step
 
     @property
     def sentences(self) -> int:
@@ -158,17 +159,15 @@ class _Work:
         choice = cohort.choose(log_probs, looked, self.rules)
         state = output.state
         if choice.size is not None and isinstance(state, SharedState):
-            state = _after(state.beams(choice.size), choice)
             self.joins = True
+            state = self._after(state.beams(choice.size), choice)
         elif rows.numel() != source.size(0) or choice.parents is not None:
             state = state.select(rows if choice.parents is None else rows.index_select(0, choice.parents))
         if not cohort.tokens.numel():
             self.over.append(cohort)
             return
         if self.cohorts:
-            assert isinstance(self.state, SharedState)
-            assert isinstance(state, SharedState)
-            state = self.state.join(state)
+            state = cast(SharedState, self.state).join(cast(SharedState, state))
         self.state = state
         self.cohorts.append(cohort)
 
@@ -185,11 +184,20 @@ class _Work:
         self.over.extend(cohort for cohort in self.cohorts if not cohort.tokens.numel())
         self.cohorts = [cohort for cohort in self.cohorts if cohort.tokens.numel()]
         if self.cohorts:
-            self.state = _after(output.state, choice)
+            self.state = self._after(output.state, choice)
 
     def finished(self) -> list[_Cohort]:
         over, self.over = self.over, []
         return over
+
+    def _after(self, state: State, choice: Choice) -> State:
+        """The state of the rows that the search goes on with."""
+        if not self.joins:
+            return state if choice.parents is None else state.select(choice.parents)
+        shared = cast(SharedState, state)
+        if choice.kept is not None:
+            shared = shared.keep(choice.kept)
+        return shared if choice.parents is None else shared.follow(choice.parents)
 
     def _said(self, output: DecoderOutput) -> tuple[Tensor, Tensor | None]:
         """Log-probabilities (R, V) of what comes next and, if the search needs it, where each row looked, (R, S)."""
@@ -227,15 +235,6 @@ class _Work:
             choices[0].size,
             torch.cat(kept) if anyone_left else None,
         )
-
-
-def _after(state: State, choice: Choice) -> State:
-    """The state of the rows that a search goes on with."""
-    if choice.size is not None and isinstance(state, SharedState):
-        if choice.kept is not None:
-            state = state.keep(choice.kept)
-        return state if choice.parents is None else state.follow(choice.parents)
-    return state if choice.parents is None else state.select(choice.parents)
 
 
 def looked_at(attentions: tuple[Tensor, ...] | None) -> Tensor | None:

@@ -56,7 +56,8 @@ class PackedLinear(nn.Linear):
         return F.linear(x, self._copy("columns") if wide else self.weight, self.bias)
 
     def _copy(self, order: str) -> Tensor:
-        stamp = (self.weight.data_ptr(), self.weight._version)
+        # Weights that were made in inference mode do not count their changes: they cannot be trained.
+        stamp = (self.weight.data_ptr(), 0 if self.weight.is_inference() else self.weight._version)
         if order not in self._copies or self._copies[order][0] != stamp:
             weight = self.weight.detach()
             self._copies[order] = (stamp, _pack(weight) if order == "packed" else weight.t().contiguous().t())

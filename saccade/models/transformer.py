@@ -64,7 +64,8 @@ class Residual(nn.Module):
 
     def leave(self, x: Tensor, y: Tensor) -> Tensor:
         """What the next sub-layer gets, from this one's input x and output y."""
-        y = self.dropout(y)
+        if self.training:
+            y = self.dropout(y)
         if self.scale:
             y = (x if self.scale == 1.0 else x * self.scale) + y
         return y if self.pre else self.norm(y)
@@ -88,7 +89,8 @@ class FeedForward(nn.Module):
         if self.gated:
             gate, x = self.inner(x).chunk(2, dim=-1)
             return self.outer(self.dropout(self.activation(gate) * x))
-        return self.outer(self.dropout(self.activation(self.inner(x))))
+        h = self.activation(self.inner(x))
+        return self.outer(self.dropout(h) if self.training else h)
 
 
 class EncoderLayer(nn.Module):
