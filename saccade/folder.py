@@ -12,6 +12,7 @@ from saccade.errors import SaccadeError
 from saccade.files import read_json, write_text
 from saccade.generation.ensemble import Mean
 from saccade.models.build import build_model, with_shape
+from saccade.models.packing import pack
 from saccade.training.checkpoint import load_weights
 from saccade.translator import Translator
 
@@ -45,7 +46,9 @@ def load(
     config = config.model_copy(update={"model": with_shape(config.model, tokenizers.joint)})
     model = build_model(config, tokenizers.source.size, tokenizers.target.size)
     load_weights(model, Path(weights) if weights else folder / WEIGHTS)
-    return Translator(config, tokenizers, model.to(device_for(device, "--device")).eval())
+    model = model.to(device_for(device, "--device")).eval()
+    pack(model)
+    return Translator(config, tokenizers, model)
 
 
 def read_record(folder: str | Path) -> dict[str, Any]:

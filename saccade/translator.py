@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Array = npt.NDArray[np.float64]
+WINDOW = 8  # batches' worth of sentences sorted by length, which join those at work as others leave
 
 ROWS = 8  # hypotheses of a sentence that `search.batch_tokens` is meant for; where there are more, batches are smaller
 
@@ -205,7 +206,7 @@ class Translator:
         book = self._book(settings)
         found: dict[int, Guarded] = {}
         by_length = sorted((i for i in range(len(texts)) if not blank[i]), key=lambda i: -len(encoded[i]))
-        for batch in _by_tokens(by_length, encoded, pool.batch_tokens):
+        for batch in _by_tokens(by_length, encoded, WINDOW * pool.batch_tokens):
             batch_jobs = [jobs[i] for i in batch]
             answers = [Guarded(answer) for answer in self._search(batch_jobs, pool, book)]
             if settings.guard:
@@ -344,7 +345,8 @@ class Translator:
         orders = [job.order for job in jobs]
         search = book.search(search_of(settings, batch), beam_of(settings), orders)
         rules = book.for_batch(orders)
-        return generate(self.model, batch.source, batch.source_mask, search, limits, rules, book.weighings)
+        at_once = settings.batch_tokens
+        return generate(self.model, batch.source, batch.source_mask, search, limits, rules, book.weighings, at_once)
 
     @torch.inference_mode()
     def _score(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float]:

@@ -51,15 +51,21 @@ def attend(
     `mask` and `bias` broadcast to (B, H, Q, K). Dropout falls on the weights, as in the Transformer; the weights
     that are returned are those before dropout.
     """
-    # On a CPU no fused kernel knows dropout; torch would take its own slow road.
     fusible = isinstance(score, ScaledDot) and normalize is softmax and bias is None and not need_weights
-    if fusible and not (dropout and q_BHQD.device.type == "cpu"):
+    if fusible and not (q_BHQD.device.type == "cpu" and (dropout or _few_queries(q_BHQD))):
         return Attention(_fused(q_BHQD, k_BHKD, v_BHKD, mask, dropout), None)
 
     scores = score(q_BHQD, k_BHKD)  # (B, H, Q, K)
     weights = normalize(scores if bias is None else scores + bias, mask)
     context = drop(weights, dropout) @ v_BHKD
     return Attention(context, weights if need_weights else None)
+
+
+def _few_queries(q_BHQD: Tensor) -> bool:
+    """On a CPU the fused kernel knows no dropout, and is made for many queries: a step of a large batch is quicker
+    without it (28 keys, 64 sentences of 4 heads, 1 query: 0.23 instead of 0.47 ms)."""
+    B, H, Q, _ = q_BHQD.shape
+    return Q <= 8 and B * H >= 64
 
 
 def _fused(q_BHQD: Tensor, k_BHKD: Tensor, v_BHKD: Tensor, mask: Tensor | None, dropout: float) -> Tensor:

@@ -7,8 +7,11 @@ back to the caller, who keeps them in the decoder's state. Several query heads m
 (`key_heads` < `heads`: grouped-query, Ainslie et al. 2023; 1: multi-query, Shazeer 2019).
 """
 
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from saccade.attention.core import Attention, attend
@@ -31,6 +34,97 @@ class KeyValue(NamedTuple):
         for new, old in zip(chosen, self, strict=True):
             new[:, :, :filled] = old[:, :, :filled].index_select(0, indices)
         return chosen
+
+
+@dataclass(frozen=True)
+class Step:
+    """One position of N sentences with `size` rows each (a beam), whose caches are one storage a sentence.
+
+    The storage holds *cells* (N, H, positions · size, D): cell p · size + k is what row k wrote at position p. When a
+    beam is reordered nothing is copied: `path` tells for each row and each position which row's cell is its own, and a
+    row attends to those alone. A sentence that joined later has its first cell at `first`.
+    """
+
+    position: (
+        int | Tensor
+    )  # a tensor where the step is captured: then all the storage is read, and the mask says how far
+    positions: int  # that are read, this one counted
+    size: int = 1
+    path: Tensor | None = None  # (N, size, positions): a number from 0 to size - 1; None: size is 1
+    first: Tensor | None = None  # (N,); None: 0
+
+    @cached_property
+    def place(self) -> int | Tensor:
+        """Where the rows stand in their own sentences, (R, 1, 1) where these differ."""
+        if self.first is None:
+            return self.position
+        return (self.position - self.first).repeat_interleave(self.size).view(-1, 1, 1)
+
+    @cached_property
+    def filled(self) -> Tensor | None:
+        """The positions that may be read, broadcast to (N, 1, positions); None: all."""
+        if self.first is None and isinstance(self.position, int):
+            return None
+        like = self.first if self.first is not None else self.position
+        assert isinstance(like, Tensor)
+        p = torch.arange(self.positions, device=like.device)
+        filled = p <= self.position if isinstance(self.position, Tensor) else None
+        if self.first is not None:
+            joined = p >= self.first.view(-1, 1, 1)
+            filled = joined if filled is None else filled & joined
+        assert filled is not None
+        return filled.expand(1, 1, -1) if filled.dim() == 1 else filled
+
+    @cached_property
+    def over_cells(self) -> Tensor | None:
+        """Which cells a row reads, broadcast to (N, H, size, positions · size)."""
+        if self.path is None:
+            return None if self.filled is None else self.filled.unsqueeze(1)
+        k = torch.arange(self.size, device=self.path.device)
+        own = self.path.unsqueeze(-1) == k  # (N, size, positions, size)
+        if self.filled is not None:
+            own = own & self.filled.unsqueeze(-1)
+        return own.flatten(2).unsqueeze(1)
+
+    @cached_property
+    def over_positions(self) -> Tensor | None:
+        """The same for rows that have only their own cells before them: broadcast to (R, H, 1, positions)."""
+        if self.filled is None:
+            return None
+        rows = self.filled if self.filled.size(0) == 1 else self.filled.repeat_interleave(self.size, dim=0)
+        return rows.unsqueeze(1)
+
+    def write(self, storage: KeyValue, k_NHRD: Tensor, v_NHRD: Tensor) -> KeyValue:
+        """Fill the cells of this position; what can be read so far."""
+        if isinstance(self.position, Tensor):
+            cells = self.position * self.size + torch.arange(self.size, device=self.position.device)
+            storage.keys.index_copy_(2, cells, k_NHRD)
+            storage.values.index_copy_(2, cells, v_NHRD)
+            return storage
+        start, end = self.position * self.size, self.positions * self.size
+        storage.keys[:, :, start:end] = k_NHRD
+        storage.values[:, :, start:end] = v_NHRD
+        return KeyValue(storage.keys[:, :, :end], storage.values[:, :, :end])
+
+    def own(self, cells: KeyValue) -> KeyValue:
+        """The cells of each row alone, (R, H, positions, D): a copy."""
+        if self.path is None:
+            return cells
+        return KeyValue(*(own_cells(part, self.path) for part in cells))
+
+    def fold(self, x_RH1D: Tensor) -> Tensor:
+        """The rows of a sentence side by side on the axis of the queries: (N, H, size, D)."""
+        return x_RH1D if self.size == 1 else x_RH1D.unflatten(0, (-1, self.size)).squeeze(3).transpose(1, 2)
+
+
+def own_cells(cells_NHCD: Tensor, path: Tensor) -> Tensor:
+    """Of cells (N, H, positions · size, D), those on each row's path (N, size, positions): (R, H, positions, D)."""
+    N, size, positions = path.shape
+    H, D = cells_NHCD.size(1), cells_NHCD.size(3)
+    places = torch.arange(positions, device=path.device) * size + path
+    index = places.view(N, 1, -1, 1).expand(-1, H, -1, D)
+    found = cells_NHCD.gather(2, index).view(N, H, size, positions, D)
+    return found.transpose(1, 2).flatten(0, 1)
 
 
 class Heads(NamedTuple):
@@ -61,8 +155,9 @@ class _MultiHead(nn.Module):
 
     def split(self, projected: Tensor, *heads: int) -> tuple[Tensor, ...]:
         """(B, L, Σ heads · D) → a tensor (B, heads, L, D) for each number of heads."""
-        by_head = projected.unflatten(-1, (-1, self.shape.head_width)).transpose(1, 2)
-        return by_head.split(heads, dim=1)
+        B, L, _ = projected.shape
+        by_head = projected.view(B, L, -1, self.shape.head_width).transpose(1, 2)
+        return by_head.split(heads, dim=1) if len(heads) > 1 else (by_head,)
 
     def spread(self, x_BHLD: Tensor) -> Tensor:
         """A head of keys or values for each head of queries."""
@@ -118,6 +213,33 @@ class SelfAttention(_MultiHead):
             context = context if added is None else context + added
         return Attention(self.merge(context), found.weights if need_weights else None)
 
+    def step(self, x: Tensor, storage: KeyValue, step: Step) -> Tensor:
+        """`forward` for one position of the rows (R, 1, E) of beams, which share their storage."""
+        H, K = self.shape.heads, self.shape.key_heads
+        q, k, v = self.split(self.query_key_value(x), H, K, K)
+        q, k = self.relative.rotate(q, step.place), self.relative.rotate(k, step.place)
+        cells = step.write(storage, step.fold(k), step.fold(v))
+        bias = self.relative.bias(q, step.position, step.positions)
+        if bias is None and not self.relative.needs_weights:
+            keys, values, mask = *cells, step.over_cells
+            q = step.fold(q)
+        else:  # what depends on the distance is said of positions, not of cells
+            keys, values, mask = *step.own(cells), step.over_positions
+        found = attend(
+            q,
+            self.spread(keys),
+            self.spread(values),
+            score=self.score,
+            mask=mask,
+            bias=bias,
+            need_weights=self.relative.needs_weights,
+        )
+        context = found.context
+        if found.weights is not None:
+            added = self.relative.values(found.weights, step.position)
+            context = context if added is None else context + added
+        return self.merge(context).view_as(x)
+
     def empty_cache(self, batch: int, capacity: int) -> KeyValue:
         """Room for the keys and values of `capacity` positions."""
         weight = self.query_key_value.weight
@@ -134,11 +256,17 @@ class CrossAttention(_MultiHead):
         self.key_value = nn.Linear(heads.width, 2 * heads.key_width)
 
     def project(self, memory: Tensor) -> KeyValue:
-        """Keys and values of a memory (B, S, E)."""
-        return KeyValue(*self.split(self.key_value(memory), self.shape.key_heads, self.shape.key_heads))
+        """Keys and values of a memory (B, S, E), each in one piece: they are read at every step."""
+        K = self.shape.key_heads
+        return KeyValue(*(part.contiguous() for part in self.split(self.key_value(memory), K, K)))
 
     def forward(self, x: Tensor, memory: KeyValue, mask: Tensor | None, need_weights: bool = False) -> Attention:
+        """Where x (B, 1, E) has more rows than the memory, those of a beam side by side share a row of it."""
         (q,) = self.split(self.query(x), self.shape.heads)
+        N = memory.keys.size(0)
+        shared = q.size(0) > N
+        if shared:
+            q = q.squeeze(2).unflatten(0, (N, -1)).transpose(1, 2)  # (N, H, rows of a beam, D)
         found = attend(
             q,
             self.spread(memory.keys),
@@ -148,7 +276,10 @@ class CrossAttention(_MultiHead):
             dropout=self.dropped,
             need_weights=need_weights,
         )
-        return Attention(self.merge(found.context), found.weights)
+        weights = found.weights
+        if shared and weights is not None:
+            weights = weights.transpose(1, 2).flatten(0, 1).unsqueeze(2)  # (B, H, 1, S)
+        return Attention(self.merge(found.context).view_as(x), weights)
 
 
 def initialise(module: nn.Module) -> None:

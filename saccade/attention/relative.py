@@ -2,7 +2,7 @@
 
 A scheme has three places to say so, and most use one: it may turn queries and keys before they are scored (rotary), add
 a bias to the scores (T5, ALiBi, Shaw), or add to the values that are mixed (Shaw). `start` is the position of the first
-query; keys always start at 0.
+query, a tensor where a step is captured; keys always start at 0.
 """
 
 from collections.abc import Callable
@@ -17,13 +17,13 @@ class Relative(Protocol):
 
     needs_weights: bool  # whether `values` has something to say
 
-    def rotate(self, x_BHLD: Tensor, start: int) -> Tensor:
-        """Queries or keys, turned by where they stand."""
+    def rotate(self, x_BHLD: Tensor, start: int | Tensor) -> Tensor:
+        """Queries or keys, turned by where they stand; `start` may be each row's own, (B, 1, 1)."""
 
-    def bias(self, q_BHQD: Tensor, start: int, keys: int) -> Tensor | None:
+    def bias(self, q_BHQD: Tensor, start: int | Tensor, keys: int) -> Tensor | None:
         """What is added to the scores, broadcast to (B, H, Q, K)."""
 
-    def values(self, weights_BHQK: Tensor, start: int) -> Tensor | None:
+    def values(self, weights_BHQK: Tensor, start: int | Tensor) -> Tensor | None:
         """What is added to the context, (B, H, Q, D)."""
 
 
@@ -35,17 +35,17 @@ class Unaware(nn.Module):
     def __init__(self, heads: int = 1, head_width: int = 1, causal: bool = False) -> None:
         super().__init__()
 
-    def rotate(self, x_BHLD: Tensor, start: int) -> Tensor:
+    def rotate(self, x_BHLD: Tensor, start: int | Tensor) -> Tensor:
         return x_BHLD
 
-    def bias(self, q_BHQD: Tensor, start: int, keys: int) -> Tensor | None:
+    def bias(self, q_BHQD: Tensor, start: int | Tensor, keys: int) -> Tensor | None:
         return None
 
-    def values(self, weights_BHQK: Tensor, start: int) -> Tensor | None:
+    def values(self, weights_BHQK: Tensor, start: int | Tensor) -> Tensor | None:
         return None
 
 
-def distances(queries: int, start: int, keys: int, device: torch.device) -> Tensor:
+def distances(queries: int, start: int | Tensor, keys: int, device: torch.device) -> Tensor:
     """j - i for query positions i and key positions j, (Q, K)."""
     i = start + torch.arange(queries, device=device)
     return torch.arange(keys, device=device) - i.unsqueeze(1)
@@ -61,7 +61,7 @@ class ALiBi(Unaware):
         slopes = 2.0 ** (-8.0 * torch.arange(1, heads + 1) / heads)
         self.register_buffer("slopes", slopes, persistent=False)
 
-    def bias(self, q_BHQD: Tensor, start: int, keys: int) -> Tensor | None:
+    def bias(self, q_BHQD: Tensor, start: int | Tensor, keys: int) -> Tensor | None:
         far = distances(q_BHQD.size(2), start, keys, q_BHQD.device).abs()
         return -self.slopes.to(q_BHQD.dtype).view(-1, 1, 1) * far
 
@@ -92,7 +92,7 @@ class T5Buckets(Unaware):
         wide = (near + (scale * (buckets - near)).long()).clamp(max=buckets - 1)
         return first + torch.where(away < near, away, wide)
 
-    def bias(self, q_BHQD: Tensor, start: int, keys: int) -> Tensor | None:
+    def bias(self, q_BHQD: Tensor, start: int | Tensor, keys: int) -> Tensor | None:
         return self.table[:, self.bucket(distances(q_BHQD.size(2), start, keys, q_BHQD.device))]
 
 
@@ -110,15 +110,15 @@ class Shaw(Unaware):
         self.keys = nn.Parameter(torch.randn(2 * self.CLIP + 1, head_width) * head_width**-0.5)
         self.mixed = nn.Parameter(torch.randn(2 * self.CLIP + 1, head_width) * head_width**-0.5)
 
-    def _clipped(self, queries: int, start: int, keys: int, device: torch.device) -> Tensor:
+    def _clipped(self, queries: int, start: int | Tensor, keys: int, device: torch.device) -> Tensor:
         return distances(queries, start, keys, device).clamp(-self.CLIP, self.CLIP) + self.CLIP
 
-    def bias(self, q_BHQD: Tensor, start: int, keys: int) -> Tensor | None:
+    def bias(self, q_BHQD: Tensor, start: int | Tensor, keys: int) -> Tensor | None:
         by_distance = q_BHQD @ self.keys.mT * q_BHQD.size(-1) ** -0.5  # (B, H, Q, 2k + 1)
         places = self._clipped(q_BHQD.size(2), start, keys, q_BHQD.device)
         return by_distance.gather(-1, places.expand(*by_distance.shape[:-1], -1))
 
-    def values(self, weights_BHQK: Tensor, start: int) -> Tensor | None:
+    def values(self, weights_BHQK: Tensor, start: int | Tensor) -> Tensor | None:
         places = self._clipped(weights_BHQK.size(2), start, weights_BHQK.size(3), weights_BHQK.device)
         by_distance = weights_BHQK.new_zeros(*weights_BHQK.shape[:-1], 2 * self.CLIP + 1)
         return by_distance.scatter_add(-1, places.expand_as(weights_BHQK), weights_BHQK) @ self.mixed.to(
@@ -139,9 +139,9 @@ class Rotary(Unaware):
         frequencies = 10_000.0 ** (-torch.arange(0, head_width, 2) / head_width)
         self.register_buffer("frequencies", frequencies, persistent=False)
 
-    def rotate(self, x_BHLD: Tensor, start: int) -> Tensor:
+    def rotate(self, x_BHLD: Tensor, start: int | Tensor) -> Tensor:
         p = start + torch.arange(x_BHLD.size(2), device=x_BHLD.device, dtype=self.frequencies.dtype)
-        angles = p.unsqueeze(1) * self.frequencies  # (L, D / 2)
+        angles = p.unsqueeze(-1) * self.frequencies  # (L, D / 2), or a row's own (B, 1, L, D / 2)
         cos, sin = angles.cos().to(x_BHLD.dtype), angles.sin().to(x_BHLD.dtype)
         even, odd = x_BHLD[..., 0::2], x_BHLD[..., 1::2]
         return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)

@@ -7,7 +7,7 @@ phrases, and may not write what would leave too little room for those that are m
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -38,6 +38,9 @@ class ConstrainedBeam:
     @property
     def needs_attention(self) -> bool:
         return self.beam.needs_attention
+
+    def part(self, first: int, last: int) -> "ConstrainedBeam":
+        return replace(self, phrases=self.phrases[first:last])
 
     def start(self, limits: Tensor, source_mask: Tensor, dtype: torch.dtype = torch.float32) -> "ConstrainedRun":
         for sentence, (phrases, limit) in enumerate(zip(self.phrases, limits.tolist(), strict=True)):

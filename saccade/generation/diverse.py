@@ -7,7 +7,7 @@ from torch import Tensor
 
 from saccade.errors import SaccadeError
 from saccade.generation.rules import Prefixes
-from saccade.generation.search import Beam, BeamRun, Hypothesis
+from saccade.generation.search import Beam, BeamRun, Hypothesis, Step
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,9 @@ class DiverseBeam:
             self.beam.stop_at_size,
         )
 
+    def part(self, first: int, last: int) -> "DiverseBeam":
+        return self
+
     def start(self, limits: Tensor, source_mask: Tensor, dtype: torch.dtype = torch.float32) -> "DiverseRun":
         return DiverseRun(self, limits, source_mask, dtype)
 
@@ -81,6 +84,10 @@ class DiverseRun(BeamRun):
             possible = continued[here].flatten(1).gather(1, best) > -float("inf")
             chosen[sentences[here]] = chosen[sentences[here]].scatter_add(1, best % V, possible.to(chosen.dtype))
         return continued.flatten(1).gather(1, places), places // V, places % V
+
+    def _next(self, tokens: Tensor, rows: Tensor) -> Step:
+        step = super()._next(tokens, rows)
+        return Step(step.tokens, step.parents)  # the rows of a group are not a sentence's beam: nothing is shared
 
     def results(self) -> list[list[Hypothesis]]:
         found, G = super().results(), self.diverse.groups

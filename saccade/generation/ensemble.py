@@ -32,6 +32,11 @@ class Memories(NamedTuple):
     def select(self, indices: Tensor) -> "Memories":
         return Memories(tuple(memory.select(indices) for memory in self.each))
 
+    @staticmethod
+    def together(memories: "Sequence[Memories]") -> "Memories":
+        """The sentences of several as one, model by model."""
+        return Memories(tuple(Memory.together(parts) for parts in zip(*(m.each for m in memories), strict=True)))
+
 
 class States(NamedTuple):
     """What each decoder knows between two calls."""

@@ -29,16 +29,20 @@ Weighing = Rule
 
 def no_specials(log_probs: Tensor, prefixes: Prefixes) -> Tensor:
     """Padding, the start and the unknown token are never written."""
-    log_probs[:, [PAD, BOS, UNK]] = -float("inf")
+    for token in (PAD, BOS, UNK):
+        log_probs[:, token] = -float("inf")
     return log_probs
 
 
 def forbid(ids: Sequence[int]) -> Rule:
     """A rule that keeps some tokens from ever being written."""
 
+    places = torch.tensor(ids, dtype=torch.long)
+
     def rule(log_probs: Tensor, prefixes: Prefixes) -> Tensor:
-        log_probs[:, list(ids)] = -float("inf")
-        return log_probs
+        nonlocal places
+        places = places.to(log_probs.device)
+        return log_probs.index_fill_(1, places, -float("inf"))
 
     return rule
 
@@ -46,6 +50,8 @@ def forbid(ids: Sequence[int]) -> Rule:
 def end_at_limit(log_probs: Tensor, prefixes: Prefixes) -> Tensor:
     """A row that has room for one more token ends."""
     full = prefixes.limits <= prefixes.tokens.size(1) + 1  # (R,)
+    if not full.any():
+        return log_probs
     end = log_probs[:, EOS].clone()
     log_probs.masked_fill_(full.unsqueeze(1), -float("inf"))
     log_probs[:, EOS] = end

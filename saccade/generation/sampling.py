@@ -14,7 +14,7 @@ step alone (see `noise`), so a sentence samples the same in any batch.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -89,6 +89,9 @@ class Sample:
     truncations: Sequence[Rule] = ()
 
     needs_attention = False
+
+    def part(self, first: int, last: int) -> "Sample":
+        return replace(self, streams=self.streams[first:last])
 
     def start(self, limits: Tensor, source_mask: Tensor, dtype: torch.dtype = torch.float32) -> "SampleRun":
         if limits.numel() != self.streams.numel():

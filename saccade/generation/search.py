@@ -24,10 +24,16 @@ class Hypothesis(NamedTuple):
 
 
 class Step(NamedTuple):
-    """The rows of the next step: the token each has just written, and the row it continues (None: all the same)."""
+    """The rows of the next step: the token each has just written, and the row it continues (None: all the same).
+
+    A run whose sentences have `size` rows each, side by side, and never exchange them may say so; then rows of models
+    that can (`SharedState`) are reordered without copying.
+    """
 
     tokens: Tensor  # (R,)
     parents: Tensor | None  # (R,)
+    size: int | None = None
+    kept: Tensor | None = None  # (N',): the sentences that are left, as places among those before; None: all
 
 
 class Run(Protocol):
@@ -50,6 +56,9 @@ class Search(Protocol):
     @property
     def needs_attention(self) -> bool: ...
 
+    def part(self, first: int, last: int) -> "Search":
+        """The search for sentences `first` to `last` (not counted) of those it was made for."""
+
     def start(self, limits: Tensor, source_mask: Tensor, dtype: torch.dtype = torch.float32) -> Run:
         """A run for sentences that may write `limits` (B,) tokens, their end counted; scores add up in `dtype`."""
 
@@ -60,39 +69,86 @@ class Greedy:
 
     needs_attention = False
 
+    def part(self, first: int, last: int) -> "Greedy":
+        return self
+
     def start(self, limits: Tensor, source_mask: Tensor, dtype: torch.dtype = torch.float32) -> "GreedyRun":
         return GreedyRun(limits, dtype)
 
 
+BLOCK = 64
+
+
+def top(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """`x.topk(count)` of rows (R, V), on a CPU by blocks: the best are in the blocks that have the best maxima.
+
+    To find where a row is largest takes a CPU many times longer than to find how large it is.
+    """
+    R, V = x.shape
+    blocks = V // BLOCK
+    if x.device.type != "cpu" or blocks <= 2 * count:
+        return x.topk(count, dim=1)
+    whole = x[:, : blocks * BLOCK].view(R, blocks, BLOCK)
+    places = whole.amax(2).topk(count, dim=1).indices  # (R, count)
+    found = whole.gather(1, places.unsqueeze(2).expand(-1, -1, BLOCK)).flatten(1)
+    ids = (places.unsqueeze(2) * BLOCK + torch.arange(BLOCK)).flatten(1)
+    if V % BLOCK:
+        found = torch.cat([found, x[:, blocks * BLOCK :]], dim=1)
+        ids = torch.cat([ids, torch.arange(blocks * BLOCK, V).expand(R, -1)], dim=1)
+    best, where = found.topk(count, dim=1)
+    return best, ids.gather(1, where)
+
+
+def few(alive: int, rows: int) -> bool:
+    """Whether so many have ended that it pays to copy those that are alive closer together."""
+    return alive <= rows - max(1, rows // 8)
+
+
 class GreedyRun:
-    """One row a sentence, until its end."""
+    """One row a sentence, until its end; rows that have ended leave a few at a time."""
 
     def __init__(self, limits: Tensor, dtype: torch.dtype) -> None:
         B = limits.numel()
         self.rows = torch.arange(B, device=limits.device)
         self.limits = limits
         self.sentences = self.rows
-        self.tokens = limits.new_empty(B, 0)
+        self.length = 0
+        self.tokens = limits.new_empty(B, int(limits.max()) if B else 0)
         self.log_prob = torch.zeros(B, device=limits.device, dtype=dtype)
+        self.ended = torch.zeros(B, device=limits.device, dtype=torch.bool)
         self.done: list[list[Hypothesis]] = [[] for _ in range(B)]
 
     def prefixes(self) -> Prefixes:
-        return Prefixes(self.tokens, self.sentences, self.limits)
+        return Prefixes(self.tokens[:, : self.length], self.sentences, self.limits)
 
     def advance(self, log_probs: Tensor, looked: Tensor | None) -> Step:
-        best, tokens = log_probs.max(dim=-1)
-        self.log_prob = self.log_prob + best
-        ended = tokens == EOS
-        if not ended.any():
-            self.tokens = torch.cat([self.tokens, tokens.unsqueeze(1)], dim=1)
-            return Step(tokens, None)
-        for row in ended.nonzero().flatten().tolist():
-            log_prob = self.log_prob[row].item()
-            self.done[int(self.sentences[row])] = [Hypothesis(self.tokens[row].tolist(), log_prob, log_prob)]
-        alive = (~ended).nonzero().flatten()
-        self.tokens = torch.cat([self.tokens, tokens.unsqueeze(1)], dim=1)[alive]
-        self.limits, self.sentences, self.log_prob = self.limits[alive], self.sentences[alive], self.log_prob[alive]
-        return Step(tokens[alive], alive)
+        best, tokens = top(log_probs, 1)
+        best, tokens = best.squeeze(1), tokens.squeeze(1)
+        self.log_prob = torch.where(self.ended, self.log_prob, self.log_prob + best)
+        self.tokens[:, self.length] = tokens
+        self.length += 1
+        ended = self.ended | (tokens == EOS)
+        N, alive = ended.numel(), int((~ended).sum())
+        if alive < N:
+            self._take(ended & ~self.ended)
+            self.ended = ended
+        if not few(alive, N):
+            return Step(tokens, None, 1)
+        left = (~ended).nonzero().flatten()
+        self.tokens, self.ended = self.tokens[left], self.ended[left]
+        self.limits, self.sentences, self.log_prob = self.limits[left], self.sentences[left], self.log_prob[left]
+        return Step(tokens[left], left, 1, left)
+
+    def _take(self, ended: Tensor) -> None:
+        """Take in the rows that have just ended."""
+        rows = ended.nonzero().flatten()
+        for sentence, tokens, log_prob in zip(
+            self.sentences[rows].tolist(),
+            self.tokens[rows, : self.length - 1].tolist(),
+            self.log_prob[rows].tolist(),
+            strict=True,
+        ):
+            self.done[sentence] = [Hypothesis(tokens, log_prob, log_prob)]
 
     def results(self) -> list[list[Hypothesis]]:
         return self.done
@@ -122,6 +178,9 @@ class Beam:
     def needs_attention(self) -> bool:
         return self.coverage_penalty > 0
 
+    def part(self, first: int, last: int) -> "Beam":
+        return self
+
     def start(self, limits: Tensor, source_mask: Tensor, dtype: torch.dtype = torch.float32) -> "BeamRun":
         return BeamRun(self, limits, source_mask, dtype)
 
@@ -136,32 +195,42 @@ class Beam:
 
 
 class BeamRun:
-    """`size` rows for each of the N sentences that are not done, those of a sentence side by side."""
+    """`size` rows for each of the N sentences that are not done, those of a sentence side by side.
+
+    Sentences that are done leave a few at a time; until then their rows have no chance.
+    """
 
     def __init__(self, search: Beam, limits: Tensor, source_mask: Tensor, dtype: torch.dtype) -> None:
         B, K = limits.numel(), search.size
-        longest = int(limits.max()) if B else 0
         self.search = search
+        self.longest = int(limits.max()) if B else 0
         self.sentences = torch.arange(B, device=limits.device)  # (N,)
         self.rows = self.sentences.repeat_interleave(K)
         self.limits = limits  # (N,)
         self.source_mask = source_mask  # (N, S)
-        self.tokens = limits.new_empty(B, K, 0)
+        self.length = 0
+        self.tokens = limits.new_full((B, K, self.longest), EOS)
         # All K rows start alike, so only the first may compete in the first step.
         self.log_prob = torch.full((B, K), -float("inf"), device=limits.device, dtype=dtype)
         self.log_prob[:, 0] = 0.0
         self.attention = self.log_prob.new_zeros(B, K, source_mask.size(1)) if search.needs_attention else None
         # What has ended, for all B sentences, the best first; an empty place has the score -inf.
+        self.any_ended = False
         self.ended_score = torch.full((B, K), -float("inf"), device=limits.device, dtype=dtype)
         self.ended_log_prob = self.ended_score.clone()
-        self.ended_tokens = limits.new_full((B, K, longest), EOS)
+        self.ended_tokens = limits.new_full((B, K, self.longest), EOS)
         self.ended_count = torch.zeros_like(limits)
+        self._number()
+
+    def _number(self) -> None:
+        """What follows from the sentences that are left, once for many steps."""
+        K = self.search.size
+        self.first_rows = torch.arange(self.sentences.numel(), device=self.sentences.device).unsqueeze(1) * K
+        self.row_sentences = self.sentences.repeat_interleave(K)
+        self.row_limits = self.limits.repeat_interleave(K)
 
     def prefixes(self) -> Prefixes:
-        K = self.search.size
-        return Prefixes(
-            self.tokens.flatten(0, 1), self.sentences.repeat_interleave(K), self.limits.repeat_interleave(K)
-        )
+        return Prefixes(self.tokens[:, :, : self.length].flatten(0, 1), self.row_sentences, self.row_limits)
 
     def advance(self, log_probs: Tensor, looked: Tensor | None) -> Step:
         K, V = self.search.size, log_probs.size(-1)
@@ -171,39 +240,52 @@ class BeamRun:
 
         log_prob, beams, tokens = self._best(log_probs, min(2 * K, K * V))
         ends = tokens == EOS
-        self._collect(log_prob[:, :K], beams[:, :K], ends[:, :K])
-
-        going = ends.to(torch.int8).sort(dim=1, stable=True).indices[:, :K]
-        ends, beams, tokens = ends.gather(1, going), beams.gather(1, going), tokens.gather(1, going)
-        self.log_prob = log_prob.gather(1, going).masked_fill(ends, -float("inf"))
-        self.tokens = torch.cat([self._of(self.tokens, beams), tokens.unsqueeze(-1)], dim=-1)
+        if ends.any():
+            self._collect(log_prob[:, :K], beams[:, :K], ends[:, :K])
+            going = ends.to(torch.int8).sort(dim=1, stable=True).indices[:, :K]
+            ends, beams, tokens = ends.gather(1, going), beams.gather(1, going), tokens.gather(1, going)
+            self.log_prob = log_prob.gather(1, going).masked_fill(ends, -float("inf"))
+        else:
+            beams, tokens, self.log_prob = beams[:, :K], tokens[:, :K], log_prob[:, :K]
+        self.tokens = self._of(self.tokens, beams)
+        self.tokens[:, :, self.length] = tokens
+        self.length += 1
         if self.attention is not None:
             self.attention = self._of(self.attention, beams)
-
-        rows = torch.arange(N, device=beams.device).unsqueeze(1) * K + beams
-        alive = (~self._done()).nonzero().flatten()
-        if alive.numel() < N:
-            self._keep(alive)
-            rows, tokens = rows[alive], tokens[alive]
-        return Step(tokens.flatten(), rows.flatten())
+        return self._next(tokens, self.first_rows + beams)
 
     def _best(self, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """The best continuations of each sentence, (N, count): log P, row of the beam, token. At most K of the best
         2K end, so at least K of them go on."""
         K, V = self.search.size, log_probs.size(-1)
-        log_prob, places = (self.log_prob.unsqueeze(-1) + log_probs.view(-1, K, V)).flatten(1).topk(count, dim=1)
-        return log_prob, places // V, places % V
+        found, tokens = top(log_probs, min(count, V))  # of each row: none of a sentence's best is beyond
+        continued = (self.log_prob.unsqueeze(-1) + found.view(-1, K, found.size(1))).flatten(1)
+        log_prob, places = continued.topk(count, dim=1)
+        return log_prob, places // found.size(1), tokens.view(-1, K * found.size(1)).gather(1, places)
+
+    def _next(self, tokens: Tensor, rows: Tensor) -> Step:
+        """The step (N, K) without the sentences that are done, where enough are."""
+        K, N = self.search.size, rows.size(0)
+        if not self.any_ended and self.length < self.longest:
+            return Step(tokens.flatten(), rows.flatten(), K)
+        done = self._done()
+        alive = N - int(done.sum())
+        if alive == N:
+            return Step(tokens.flatten(), rows.flatten(), K)
+        if not few(alive, N):
+            self.log_prob = self.log_prob.masked_fill(done.unsqueeze(1), -float("inf"))
+            return Step(tokens.flatten(), rows.flatten(), K)
+        left = (~done).nonzero().flatten()
+        self._keep(left)
+        return Step(tokens[left].flatten(), rows[left].flatten(), K, left)
 
     def _collect(self, log_prob: Tensor, beams: Tensor, ends: Tensor) -> None:
         """Take in the hypotheses that have just ended, (N, K) each, and keep the best K of each sentence."""
-        length = self.tokens.size(-1) + 1
-        score = self.search.divide(log_prob, length)
+        score = self.search.divide(log_prob, self.length + 1)
         if self.attention is not None:
             score = score + self.search.coverage(self._of(self.attention, beams), self.source_mask.unsqueeze(1))
         ends = ends & (log_prob > -float("inf"))
         tokens = self._of(self.tokens, beams)
-        room = self.ended_tokens.size(-1) - tokens.size(-1)
-        tokens = torch.nn.functional.pad(tokens, (0, room), value=EOS)
 
         here, K = self.sentences, self.search.size
         scores = torch.cat([self.ended_score[here], score.masked_fill(~ends, -float("inf"))], dim=1)
@@ -212,6 +294,7 @@ class BeamRun:
         self.ended_log_prob[here] = torch.cat([self.ended_log_prob[here], log_prob], dim=1).gather(1, order[:, :K])
         self.ended_tokens[here] = self._of(torch.cat([self.ended_tokens[here], tokens], dim=1), order[:, :K])
         self.ended_count[here] += ends.sum(1)
+        self.any_ended = True
 
     def _done(self) -> Tensor:
         """Which of the N sentences need no further step."""
@@ -222,15 +305,16 @@ class BeamRun:
             done = done | (self.ended_count[self.sentences] >= self.search.size)
         return done
 
-    def _keep(self, alive: Tensor) -> None:
+    def _keep(self, left: Tensor) -> None:
         self.sentences, self.limits, self.source_mask = (
-            self.sentences[alive],
-            self.limits[alive],
-            self.source_mask[alive],
+            self.sentences[left],
+            self.limits[left],
+            self.source_mask[left],
         )
-        self.tokens, self.log_prob = self.tokens[alive], self.log_prob[alive]
+        self.tokens, self.log_prob = self.tokens[left], self.log_prob[left]
         if self.attention is not None:
-            self.attention = self.attention[alive]
+            self.attention = self.attention[left]
+        self._number()
 
     @staticmethod
     def _of(per_beam: Tensor, beams: Tensor) -> Tensor:

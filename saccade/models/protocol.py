@@ -4,8 +4,11 @@ Training calls `decode` with the whole target, generation with one token at a ti
 drift apart.
 """
 
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol, TypeVar, runtime_checkable
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -21,6 +24,24 @@ class Memory(NamedTuple):
     def select(self, indices: Tensor) -> "Memory":
         return Memory(*(None if part is None else part.index_select(0, indices) for part in self))  # type: ignore[arg-type]
 
+    @staticmethod
+    def together(memories: "Sequence[Memory]") -> "Memory":
+        """The sentences of several memories as one, padded to the widest."""
+        if len(memories) == 1:
+            return memories[0]
+        return Memory(*(None if parts[0] is None else _stacked(parts) for parts in zip(*memories, strict=True)))  # type: ignore[arg-type]
+
+
+def _stacked(parts: Sequence[Tensor]) -> Tensor:
+    """One behind the other along axis 0, zeros behind each along the others."""
+    sizes = [max(sizes) for sizes in zip(*(part.shape[1:] for part in parts), strict=True)]
+    return torch.cat(
+        [
+            F.pad(part, [n for size, own in zip(sizes[::-1], part.shape[:0:-1], strict=True) for n in (0, size - own)])
+            for part in parts
+        ]
+    )
+
 
 StateT = TypeVar("StateT", bound="State")
 
@@ -30,6 +51,30 @@ class State(Protocol):
 
     def select(self: StateT, indices: Tensor) -> StateT:
         """The rows at `indices`, in that order, as often as they are named: how a beam is reordered."""
+
+
+SharedT = TypeVar("SharedT", bound="SharedState")
+
+
+@runtime_checkable
+class SharedState(State, Protocol):
+    """A state that holds what belongs to a sentence once for all rows of its beam, and sentences at any position.
+
+    A search that keeps several rows for each sentence, side by side, copies nothing when it reorders them. Not every
+    model has it: without it, rows are copied by `select`, and a batch starts and goes on together.
+    """
+
+    def beams(self: SharedT, size: int) -> SharedT:
+        """Each row becomes the `size` rows of a beam."""
+
+    def follow(self: SharedT, parents: Tensor) -> SharedT:
+        """The rows of each beam reordered: `parents` (R,), each a row of the same beam."""
+
+    def keep(self: SharedT, sentences: Tensor) -> SharedT:
+        """The beams of some sentences (N',) alone."""
+
+    def join(self: SharedT, other: SharedT) -> SharedT:
+        """The beams of another state, which may stand elsewhere in their sentences, behind these."""
 
 
 class DecoderOutput(NamedTuple):

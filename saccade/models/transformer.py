@@ -9,10 +9,11 @@ from torch import Tensor, nn
 
 from saccade.attention.dropout import Dropout
 from saccade.attention.masks import causal, over_keys
-from saccade.attention.multihead import CrossAttention, Heads, KeyValue, SelfAttention, initialise
+from saccade.attention.multihead import CrossAttention, Heads, KeyValue, SelfAttention, Step, initialise
 from saccade.attention.positions import Places
 from saccade.attention.relative import Relative
 from saccade.models.protocol import DecoderOutput, Memory
+from saccade.models.transformer_state import TransformerState
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 # GLU variants (Shazeer 2020): the activation of one half gates the other.
@@ -63,7 +64,8 @@ class Residual(nn.Module):
 
     def leave(self, x: Tensor, y: Tensor) -> Tensor:
         """What the next sub-layer gets, from this one's input x and output y."""
-        y = self.dropout(y)
+        if self.training:
+            y = self.dropout(y)
         if self.scale:
             y = (x if self.scale == 1.0 else x * self.scale) + y
         return y if self.pre else self.norm(y)
@@ -87,7 +89,8 @@ class FeedForward(nn.Module):
         if self.gated:
             gate, x = self.inner(x).chunk(2, dim=-1)
             return self.outer(self.dropout(self.activation(gate) * x))
-        return self.outer(self.dropout(self.activation(self.inner(x))))
+        h = self.activation(self.inner(x))
+        return self.outer(self.dropout(h) if self.training else h)
 
 
 class EncoderLayer(nn.Module):
@@ -124,11 +127,16 @@ class DecoderLayer(nn.Module):
         memory: KeyValue,
         memory_mask: Tensor,
         cache: KeyValue | None,
-        position: int,
+        at: "int | Step",
         need_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
-        itself = self.attention(self.around_attention.enter(y), mask, cache, position)
-        y = self.around_attention.leave(y, itself.context)
+        """`at`: the position from which y goes on, or the one step that it is."""
+        x = self.around_attention.enter(y)
+        if isinstance(at, Step):
+            assert cache is not None
+            y = self.around_attention.leave(y, self.attention.step(x, cache, at))
+        else:
+            y = self.around_attention.leave(y, self.attention(x, mask, cache, at).context)
         found = self.cross(self.around_cross.enter(y), memory, memory_mask, need_weights)
         y = self.around_cross.leave(y, found.context)
         y = self.around_feed_forward.leave(y, self.feed_forward(self.around_feed_forward.enter(y)))
@@ -199,24 +207,6 @@ class TransformerEncoder(nn.Module):
         return Memory(self.norm(x), mask)
 
 
-@dataclass(frozen=True)
-class TransformerState:
-    """The memory's keys and values, and the target's so far (in storage that is filled from the left)."""
-
-    memory: tuple[KeyValue, ...]  # one a layer
-    memory_mask: Tensor  # (B, 1, 1, S)
-    caches: tuple[KeyValue, ...] | None  # one a layer; None: the whole target comes in one call
-    position: int
-
-    def select(self, indices: Tensor) -> "TransformerState":
-        return TransformerState(
-            tuple(layer.select(indices) for layer in self.memory),
-            self.memory_mask.index_select(0, indices),
-            None if self.caches is None else tuple(c.select_filled(indices, self.position) for c in self.caches),
-            self.position,
-        )
-
-
 class TransformerDecoder(nn.Module):
     """Target ids and a memory → what comes next."""
 
@@ -243,12 +233,18 @@ class TransformerDecoder(nn.Module):
 
     def forward(self, tokens: Tensor, state: TransformerState, need_weights: bool = False) -> DecoderOutput:
         T = tokens.size(1)
-        y = self.embedding(tokens, state.position)
-        mask = None if T == 1 and state.caches else causal(T, state.position + T, tokens.device)
+        y = self.embedding(tokens, state.position, state.places(T))
+        at: int | Step
+        if T == 1 and state.caches:
+            mask, at = None, state.step()
+        else:
+            assert state.size == 1, "rows of a beam go on one token at a time"
+            assert state.first is None, "sentences that joined go on one token at a time"
+            mask, at = causal(T, state.filled + T, tokens.device), state.filled
         weights: list[Tensor | None] = []
         for i, layer in enumerate(self.layers):
             cache = state.caches[i] if state.caches else None
-            y, found = layer(y, mask, state.memory[i], state.memory_mask, cache, state.position, need_weights)
+            y, found = layer(y, mask, state.memory[i], state.memory_mask, cache, at, need_weights)
             weights.append(found)
         attentions = tuple(w for w in weights if w is not None) if need_weights else None
         return DecoderOutput(self.norm(y), replace(state, position=state.position + T), attentions)

@@ -1,0 +1,188 @@
+"""What the quick roads of decoding must never change: answers."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from models_under_test import MODELS, make, sentences
+from test_invariants import answers, assert_same, forced
+
+import saccade
+from saccade.data.batching import collate
+from saccade.generation.loop import generate
+from saccade.generation.search import Beam, Greedy, top
+from saccade.models.packing import PackedLinear, can_pack, pack
+from saccade.models.protocol import Memory, SharedState
+
+every_model = pytest.mark.parametrize("name", MODELS)
+SEARCHES = {"greedy": Greedy(), "beam": Beam(3, 0.8, 0.0, 3), "beam, stop at size": Beam(2, 0.5, stop_at_size=True)}
+
+
+def in_batches(model, sources, search, at_once):
+    batch = collate([(s, []) for s in sources], range(len(sources)))
+    limits = torch.tensor([2 * len(s) + 3 for s in sources])
+    return generate(model, batch.source, batch.source_mask, search, limits, at_once=at_once)
+
+
+@every_model
+@pytest.mark.parametrize("kind", SEARCHES)
+@settings(max_examples=5, deadline=None)
+@given(
+    lengths=st.lists(st.integers(1, 9), min_size=2, max_size=9),
+    seed=st.integers(0, 99),
+    at_once=st.integers(4, 40),
+    longest_first=st.booleans(),
+)
+def test_sentences_that_join_those_at_work_never_change_an_answer(name, kind, lengths, seed, at_once, longest_first):
+    model = make(name)
+    sources = sentences(sorted(lengths, reverse=True) if longest_first else lengths, seed=seed)
+    together = in_batches(model, sources, SEARCHES[kind], at_once)
+    for source, found in zip(sources, together, strict=True):
+        assert_same(found, answers(model, [source], SEARCHES[kind])[0])
+
+
+@every_model
+def test_what_is_alive_elsewhere_in_the_batch_never_changes_an_answer(name):
+    """Beside sentences that may write one token, or a few, or many more than this one."""
+    model = make(name)
+    sources = sentences([5, 4, 6, 3, 5, 2, 4, 7, 1], seed=4)
+    batch = collate([(s, []) for s in sources], range(len(sources)))
+    own = [11, 9, 12, 8, 10, 5, 9, 14, 4]
+    for search in SEARCHES.values():
+        expected = [
+            generate(model, batch.source[i : i + 1], batch.source_mask[i : i + 1], search, torch.tensor([own[i]]))[0]
+            for i in range(len(sources))
+        ]
+        for others in (1, 3, 17):
+            for alone in (0, 4, 8):
+                limits = torch.tensor([own[i] if i == alone else others for i in range(len(sources))])
+                found = generate(model, batch.source, batch.source_mask, search, limits)
+                assert_same(found[alone], expected[alone])
+
+
+@every_model
+def test_scores_in_float32_are_the_models_own_to_a_ten_thousandth(name):
+    model = make(name, lively=1.0).float()
+    pack(model)
+    sources = sentences([2, 5, 8, 3, 6], seed=11)
+    for source, found in zip(sources, in_batches(model, sources, Beam(4, 1.0, 0.0, 4), 20), strict=True):
+        for hypothesis in found:
+            log_probs, batch = forced(model, [(source, hypothesis.tokens)])
+            own = log_probs.gather(-1, batch.gold.unsqueeze(-1)).sum().item()
+            assert hypothesis.log_prob == pytest.approx(own, abs=1e-4)
+
+
+def test_translations_have_the_score_that_score_gives_them(trained):
+    translator = saccade.load(trained)
+    sources = ["January 5, 2021", "3", "twelve", "May 1, 1999", "seven hundred and two", "March 30, 2010", "19"]
+    translations = translator.translate(sources, beam=4, n_best=4, batch_tokens=24)
+    for source, best in zip(sources, translations, strict=True):
+        for found in best.n_best:
+            # The same text may be cut into other pieces than those the search found.
+            if translator.tokenizers.target.encode(found.text) == found._ids:
+                assert translator.score([source], [found.text])[0] == pytest.approx(found.score, abs=1e-4)
+    one_by_one = [translator.translate(source, beam=4).text for source in sources]
+    assert one_by_one == [translation.text for translation in translations]
+
+
+@every_model
+@settings(max_examples=8, deadline=None)
+@given(seed=st.integers(0, 999), size=st.integers(1, 3))
+def test_beams_that_share_are_beams_that_copy(name, seed, size):
+    """Any walk of steps, reorderings, leavings and joinings, against rows that are copied by `select`."""
+    model = make(name)
+    draw = torch.Generator().manual_seed(seed)
+    batches = [collate([(s, []) for s in sentences(lengths, seed=seed)], [0, 1, 2]) for lengths in ([4, 6, 2], [7, 1])]
+    shared = model.init_state(model.encode(batches[0].source, batches[0].source_mask), capacity=20)
+    if not isinstance(shared, SharedState):
+        assert "transformer" not in name or "decoder-only" in name
+        return
+    plain = shared.select(torch.arange(3).repeat_interleave(size))
+    shared = shared.beams(size)
+
+    def step(shared, plain, rows):
+        tokens = torch.randint(4, 20, (rows, 1), generator=draw)
+        outputs = model.decode(tokens, shared, True), model.decode(tokens, plain, True)
+        torch.testing.assert_close(outputs[0].hidden, outputs[1].hidden, rtol=0, atol=1e-10)
+        for a, b in zip(outputs[0].attentions, outputs[1].attentions, strict=True):
+            torch.testing.assert_close(a, b, rtol=0, atol=1e-10)
+        return outputs[0].state, outputs[1].state
+
+    for _ in range(3):
+        shared, plain = step(shared, plain, 3 * size)
+        parents = torch.randint(0, size, (3, size), generator=draw) + torch.arange(3).unsqueeze(1) * size
+        shared, plain = shared.follow(parents.flatten()), plain.select(parents.flatten())
+    kept = torch.tensor([2, 0])
+    rows = (kept.unsqueeze(1) * size + torch.arange(size)).flatten()
+    shared, plain = shared.keep(kept), plain.select(rows)
+    shared, plain = step(shared, plain, 2 * size)
+    late = model.init_state(model.encode(batches[1].source, batches[1].source_mask), capacity=14)
+    joined = shared.join(late.beams(size))
+    late = late.select(torch.arange(2).repeat_interleave(size))
+    for _ in range(3):
+        tokens = torch.randint(4, 20, (4 * size, 1), generator=draw)
+        together = model.decode(tokens, joined)
+        apart = [model.decode(tokens[: 2 * size], plain), model.decode(tokens[2 * size :], late)]
+        torch.testing.assert_close(together.hidden, torch.cat([part.hidden for part in apart]), rtol=0, atol=1e-10)
+        parents = torch.randint(0, size, (4, size), generator=draw) + torch.arange(4).unsqueeze(1) * size
+        joined = together.state.follow(parents.flatten())
+        plain = apart[0].state.select(parents[:2].flatten())
+        late = apart[1].state.select(parents[2:].flatten() - 2 * size)
+    chosen = torch.randint(0, 4 * size, (5,), generator=draw)  # any rows at all
+    tokens = torch.randint(4, 20, (5, 1), generator=draw)
+    found = model.decode(tokens, joined.select(chosen)).hidden
+    rows = [
+        model.decode(t.view(1, 1), (plain if i < 2 * size else late).select(torch.tensor([i % (2 * size)]))).hidden
+        for i, t in zip(chosen.tolist(), tokens, strict=True)
+    ]
+    torch.testing.assert_close(found, torch.cat(rows), rtol=0, atol=1e-10)
+
+
+@every_model
+def test_sources_read_apart_are_sources_read_together(name):
+    model = make(name)
+    sources = sentences([3, 8, 5], seed=6)
+    batch = collate([(s, []) for s in sources], range(3))
+    parts = [collate([(s, []) for s in part], range(len(part))) for part in (sources[:1], sources[1:])]
+    apart = Memory.together([model.encode(part.source, part.source_mask) for part in parts])
+    tokens = torch.tensor([[1, 5, 6], [1, 7, 8], [1, 9, 4]])
+    found = model.decode(tokens, model.init_state(apart)).hidden
+    expected = model.decode(tokens, model.init_state(model.encode(batch.source, batch.source_mask))).hidden
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-10)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 700), st.integers(1, 12), st.integers(0, 999))
+def test_the_best_by_blocks_are_the_best(rows, width, count, seed):
+    x = torch.randn(rows, width, generator=torch.Generator().manual_seed(seed))
+    x[:, ::3] = -float("inf")
+    count = min(count, width)
+    values, places = top(x, count)
+    assert torch.equal(values, x.topk(count, dim=1).values)
+    assert torch.equal(x.gather(1, places), values)
+    finite = values.isfinite()
+    assert all(len(set(row[ok].tolist())) == int(ok.sum()) for row, ok in zip(places, finite, strict=True))
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 64])
+@pytest.mark.parametrize(("inner", "outer"), [(8, 40), (40, 8), (16, 16)])
+def test_packed_weights_give_what_the_weights_give(rows, inner, outer):
+    torch.manual_seed(rows)
+    holder = torch.nn.Sequential(torch.nn.Linear(inner, outer))
+    plain = copy.deepcopy(holder)
+    pack(holder)
+    if can_pack():
+        assert isinstance(holder[0], PackedLinear)
+    assert holder.state_dict().keys() == plain.state_dict().keys()
+    x = torch.randn(rows, 1, inner)
+    with torch.inference_mode():
+        torch.testing.assert_close(holder(x), plain(x))
+        torch.testing.assert_close(copy.deepcopy(holder)(x), plain(x))
+    with torch.no_grad():  # weights that change are packed again
+        holder[0].weight.mul_(2.0)
+        torch.testing.assert_close(holder(x), F.linear(x, 2 * plain[0].weight, plain[0].bias))
+    holder(x).sum().backward()
+    assert holder[0].weight.grad is not None
