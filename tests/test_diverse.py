@@ -100,7 +100,7 @@ def test_one_group_is_beam_search(name):
     for beam in (Beam(4, 0.8, 0.0, 3), Beam(3, 1.0, 0.0, 1, stop_at_size=True)):
         plain = answers(model, sources, beam)
         for found, expected in zip(answers(model, sources, DiverseBeam(beam, 1, 7.0)), plain, strict=True):
-            assert found == expected
+            assert_same(found, expected)
 
 
 @pytest.mark.parametrize("name", MODELS)
