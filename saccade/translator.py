@@ -1,6 +1,6 @@
 """A trained model at work: text in, translations out, with where it looked."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
@@ -19,6 +19,7 @@ from saccade.generation.search import Beam, Greedy, Hypothesis, Search
 from saccade.looking.terminal import draw_alignment, merge_to_words
 from saccade.models.build import longest_sequence
 from saccade.models.protocol import EncoderDecoder
+from saccade.text.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -37,6 +38,8 @@ class Translation:
     n_best: list["Translation"] = field(default_factory=list, repr=False)  # all, where more than one was asked for
     _ids: list[int] = field(default_factory=list, repr=False)
     _translator: "Translator | None" = field(default=None, repr=False, compare=False)
+    parts: list["Translation"] = field(default_factory=list, repr=False)  # what the model read and wrote, if not this
+    notes: list[str] = field(default_factory=list, repr=False)  # what happened on the way, in words
 
     @cached_property
     def attentions(self) -> list[Array]:
@@ -72,6 +75,22 @@ class Translation:
         target_words = self._translator.tokenizers.target.words(self._ids)
         weights = alignment_of(self.attentions)[: len(self._ids), : len(ids)]
         return merge_to_words(weights, target_words, source.words(ids))
+
+    @cached_property
+    def piece_attention(self) -> Array | None:
+        """Attention between pieces, (target pieces, source pieces), without the ends, averaged by `alignment_of`."""
+        if self._translator is None or not self.attentions or not self._ids:
+            return None
+        pieces = len(self._translator.tokenizers.source.encode(self.source))
+        return alignment_of(self.attentions)[: len(self._ids), :pieces]
+
+    @property
+    def offsets(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """Where the pieces of the translation, and those of its source, stand in their texts."""
+        if self._translator is None:
+            return [], []
+        source, target = self._translator.tokenizers
+        return target.offsets(self._ids), source.offsets(source.encode(self.source))
 
     @property
     def alignment(self) -> list[tuple[int, int]]:
@@ -121,20 +140,29 @@ class Translator:
         return next(self.model.parameters()).device
 
     @overload
-    def translate(self, text: str, **search: Any) -> Translation: ...
+    def translate(self, text: str, *, glossary: Mapping[str, str] | None = None, **search: Any) -> Translation: ...
     @overload
-    def translate(self, text: list[str], **search: Any) -> list[Translation]: ...
-    def translate(self, text: str | list[str], **search: Any) -> Translation | list[Translation]:
-        """Translate a sentence, or a list of them into a list. Keywords override the folder's search settings."""
+    def translate(
+        self, text: list[str], *, glossary: Mapping[str, str] | None = None, **search: Any
+    ) -> list[Translation]: ...
+    def translate(
+        self, text: str | list[str], *, glossary: Mapping[str, str] | None = None, **search: Any
+    ) -> Translation | list[Translation]:
+        """Translate a text, or a list of them into a list. Keywords override the folder's search settings.
+
+        What is too long is split, placeholders and the terms of `glossary` come through (`saccade.text`).
+        """
+        pipeline = Pipeline(self, glossary, **search)
         if isinstance(text, str):
-            return next(self.stream([text], **search))
-        return list(self.stream(text, **search))
+            return next(pipeline.stream([text]))
+        return list(pipeline.stream(text))
 
     def stream(
         self, texts: Sequence[str], progress: Callable[[int], None] | None = None, first: int = 1, **search: Any
     ) -> Iterator[Translation]:
-        """Translations of `texts`, in their order; those of like length are worked on together.
+        """Translations of sentences, in their order, each as soon as it is ready; like lengths are worked on together.
 
+        This is the model alone: nothing is split and nothing put in (`translate` does that).
         `first` is the number by which a sentence that is refused is named, if it is the first.
         """
         settings = self._settings(search)
@@ -142,15 +170,18 @@ class Translator:
         blank = [not text.strip() for text in texts]
         self._check_lengths(encoded, settings.max_source, first)
         found: dict[int, list[Hypothesis]] = {}
+        done = 0
         order = sorted((i for i in range(len(texts)) if not blank[i]), key=lambda i: -len(encoded[i]))
         for batch in _by_tokens(order, encoded, settings.batch_tokens):
             for i, hypotheses in zip(batch, self._search([encoded[i] for i in batch], settings), strict=True):
                 found[i] = hypotheses
             if progress is not None:
                 progress(len(found))
-        for i, text in enumerate(texts):
-            # A blank line has nothing to translate and stays what it is.
-            yield self._translation(text, found[i]) if i in found else Translation(text, text, 0.0, [])
+            while done < len(texts) and (blank[done] or done in found):
+                yield self._ready(texts[done], found, done)
+                done += 1
+        for i in range(done, len(texts)):
+            yield self._ready(texts[i], found, i)
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
         """log P(target | source) of each pair under the model, the end of the sentence counted."""
@@ -231,6 +262,10 @@ class Translator:
         log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
         of_gold = log_probs.gather(-1, batch.gold.unsqueeze(-1)).squeeze(-1)
         return [float(x) for x in (of_gold * (batch.gold != PAD)).sum(1)]
+
+    def _ready(self, text: str, found: dict[int, list[Hypothesis]], i: int) -> Translation:
+        # A blank line has nothing to translate and stays what it is.
+        return self._translation(text, found[i]) if i in found else Translation(text, text, 0.0, [])
 
     def _translation(self, text: str, hypotheses: Sequence[Hypothesis]) -> Translation:
         made = [
