@@ -172,15 +172,22 @@ def _months(value: int, language: str) -> tuple[str, ...]:
 
 def _first_word(words: Sequence[str], text: str, used: Sequence[tuple[int, int]]) -> Found | None:
     """Where a word of the text begins with one of `words`; its last letter may be inflected. A numeral stands alone."""
+    small = text.lower() if len(text.lower()) == len(text) else text
     for word in words:
         numeral = word.isupper() and word.isascii()
-        ending = r"\b" if numeral else r"\w*" if len(word) > _SHORT else r"\w{0,2}\b"
-        form = re.escape(word) + ending
-        if len(word) > _SHORT and not numeral:  # eins: eine, einen
-            form += rf"|{re.escape(word[:-1])}\w{{0,2}}\b"
-        for match in re.finditer(rf"(?<!\w)(?:{form})", text, 0 if numeral else re.IGNORECASE):
-            if not _overlaps(match.span(), used):
-                return Found(*match.span())
+        # Of a long word anything may follow, of a short one two letters: eins, and ein, eine, einen.
+        forms = [(word, 0)] if numeral else [(word.lower(), 2 if len(word) <= _SHORT else len(text))]
+        if len(word) > _SHORT and not numeral:
+            forms.append((word.lower()[:-1], 2))
+        for form, more in forms:
+            start = -1
+            while (start := (text if numeral else small).find(form, start + 1)) >= 0:
+                end = start + len(form)
+                while end < len(text) and text[end].isalnum():
+                    end += 1
+                alone = start == 0 or not text[start - 1].isalnum()
+                if alone and end - start - len(form) <= more and not _overlaps((start, end), used):
+                    return Found(start, end)
     return None
 
 

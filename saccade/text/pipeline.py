@@ -64,6 +64,8 @@ class Pipeline:
             return _Line(marked, [], text)
         if self.settings.split == "never":
             return _Line(marked, [(0, len(marked.plain))], text)
+        if self.settings.split == "auto" and not marked.spans and "\n" not in text and self._fits(text):
+            return _Line(marked, [(0, len(text))], text)
         whole = [(span.start, span.end) for span in marked.words]
         found = segments(
             marked.plain,
@@ -77,6 +79,9 @@ class Pipeline:
         if len(found) == 1 and not marked.tags and "\n" not in text:
             found = [(0, len(marked.plain))]  # as it is, white space and all
         return _Line(marked, found, text)
+
+    def _fits(self, text: str) -> bool:
+        return fits(text, self.translator.tokenizers.source, self.limits)
 
     def _finish(self, line: _Line, parts: Sequence["Translation"]) -> "Translation":
         if not line.segments:
@@ -95,7 +100,7 @@ class Pipeline:
     def _joined(self, line: _Line, parts: Sequence["Translation"]) -> "Translation":
         """One translation of a line from those of its segments."""
         marked = line.marked
-        untouched = len(parts) == 1 and marked.plain == line.source and line.segments == [(0, len(line.source))]
+        untouched = line.segments == [(0, len(line.source))] and marked.plain == line.source
         if untouched and not self.protection.losses(line.source, marked.spans, parts[0].text):
             return parts[0]
         text = ""
@@ -116,8 +121,7 @@ class Pipeline:
 
     def _said(self, source: str, text: str, parts: Sequence["Translation"], notes: list[str]) -> "Translation":
         """The translation as a whole: scored as such where the model can hold it, else the sum of its parts."""
-        tokenizers = self.translator.tokenizers
-        held = fits(source, tokenizers.source, self.limits) and fits(text, tokenizers.target, self.limits)
+        held = self._fits(source) and fits(text, self.translator.tokenizers.target, self.limits)
         if len(parts) == 1 and held:
             return replace(self.translator.forced(source, text), parts=list(parts), notes=notes)
         return replace(

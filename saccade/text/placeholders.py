@@ -31,6 +31,7 @@ PATTERNS: dict[str, re.Pattern[str]] = {
     "urls": re.compile(rf"(?<![A-Za-z0-9])(?:[A-Za-z][A-Za-z0-9+.\-]*://|www\.(?=\w)){_IN_URL}+"),
     "emails": re.compile(r"(?<![\w.+\-])[A-Za-z0-9_.+\-]+@[A-Za-z0-9\-]+(?:\.[A-Za-z0-9\-]+)+"),
 }
+_SIGN = re.compile(r"[<{%@\d]|//|www")  # no placeholder is without one
 KINDS = (*PATTERNS, "numbers")
 _AFTER_URL = ".,;:!?'*_~»”’…"
 
@@ -53,6 +54,8 @@ class Protection:
 
     def find(self, text: str) -> list[Span]:
         """All that must come through, in its order; no two overlap."""
+        if not self.glossary and self._has_none(text):
+            return []
         finders = [*self._exact_finders(), *([self.glossary.find] if self.glossary else [])]
         spans = _sweep(text, finders)
         if self.numbers:
@@ -63,11 +66,13 @@ class Protection:
 
     def exact(self, text: str) -> list[Span]:
         """What must be in a translation exactly as often as in its source: all but numbers and the glossary."""
-        return _sweep(text, self._exact_finders())
+        return [] if self._has_none(text) else _sweep(text, self._exact_finders())
 
     def losses(self, line: str, spans: Sequence[Span], text: str) -> list[str]:
         """What a translation of `line` lacks or has too often; empty: everything came through."""
         exact = self.exact(text)
+        if not exact and not spans:
+            return []
         wanted = Counter(span.text for span in spans if span.kind in EXACT)
         for span in spans:
             if span.kind == "glossary":  # a translation may hold a term that stays
@@ -80,6 +85,10 @@ class Protection:
         taken = [(span.start, span.end) for span in exact]
         places = survivors(line, numbers, text, self.language, taken)
         return wrong + [line[n.start : n.end] for n, place in zip(numbers, places, strict=True) if place is None]
+
+    def _has_none(self, text: str) -> bool:
+        """A quick look, which is all that most lines need."""
+        return not self.terms.terms and _SIGN.search(text) is None
 
     def _exact_finders(self) -> list["Finder"]:
         return [*(_finder(kind, pattern) for kind, pattern in self.patterns.items()), self.terms.find]
