@@ -18,6 +18,8 @@ from saccade.errors import SaccadeError
 
 if TYPE_CHECKING:
     from saccade.config import Config
+    from saccade.evaluation.metrics import Score
+    from saccade.generation.ensemble import Mean
 
 app = typer.Typer(
     name="saccade",
@@ -33,7 +35,13 @@ MOST_CONFUSED = 5  # pairs of labels that `evaluate` names; --json gives all
 
 Folder = Annotated[Path, typer.Argument(help="A folder that `saccade train` made.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or mps. Default: a GPU if there is one.")]
-Source = Annotated[str, typer.Option(help="Source sentences, one a line (.gz is read as it is, - is standard input).")]
+Source = Annotated[
+    str | None,
+    typer.Option(
+        help="Source sentences, one a line (.gz is read as it is, - is standard input). Left out for a language model "
+        "of one text."
+    ),
+]
 
 
 @app.command(epilog="All settings, a sentence each: `saccade settings`; of one section: `saccade settings training`.")
@@ -41,8 +49,9 @@ def train(
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
-            help="Corpus files (source target, or TSV, JSONL, Parquet; `.gz` too; `-` is TSV on standard input; "
-            "`hub:NAME` a public dataset) and settings (`section.key=value`). No files: the built-in corpus.",
+            help="Corpus files (source target, one text file for a language model, or TSV, JSONL, Parquet; `.gz` too; "
+            "`-` is TSV on standard input; `hub:NAME` a public dataset) and settings (`section.key=value`). No files: "
+            "the built-in corpus.",
             metavar="[FILES] [SECTION.KEY=VALUE]...",
         ),
     ] = None,
@@ -85,6 +94,32 @@ def translate(
         typer.Option(help="Write so many translations a sentence, as `number ||| text ||| log-probability`."),
     ] = None,
     device: Device = None,
+    method: Annotated[str | None, typer.Option(help="beam, diverse (a beam in groups) or sample.")] = None,
+    groups: Annotated[int | None, typer.Option(help="Groups of a diverse beam.")] = None,
+    diversity: Annotated[float | None, typer.Option(help="How much the groups keep apart.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Sampling: less than 1 is more careful.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Sample from so many of the likeliest.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Sample from the likeliest of this probability.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Sample from those at least so likely, beside the best.")] = None,
+    typical: Annotated[float | None, typer.Option(help="Sample from the typical of this probability.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Another seed, other samples.")] = None,
+    mbr: Annotated[
+        int | None, typer.Option(help="Find so many candidates and choose by minimum Bayes risk (chrF).")
+    ] = None,
+    ensemble: Annotated[
+        list[Path] | None,
+        typer.Option(help="A folder with the same vocabulary, to write together; may be given more than once."),
+    ] = None,
+    ensemble_log: Annotated[
+        bool, typer.Option("--ensemble-log", help="Take the mean of log-probabilities, not of probabilities.")
+    ] = False,
+    rerank: Annotated[
+        Path | None, typer.Option(help="A second folder that judges what the beam has found, of any vocabulary.")
+    ] = None,
+    rerank_weight: Annotated[float, typer.Option(help="How much it says beside the first, which has 1.")] = 1.0,
+    rerank_reverse: Annotated[
+        bool, typer.Option("--rerank-reverse", help="It translates back: judge by log P(source | target).")
+    ] = False,
     split: Annotated[
         str | None, typer.Option(help="Split lines into sentences: auto (too long ones), always or never.")
     ] = None,
@@ -107,22 +142,35 @@ def translate(
     from saccade.display import Display
     from saccade.files import writing
     from saccade.folder import load
+    from saccade.generation.rerank import Judge
     from saccade.text.glossary import Glossary
     from saccade.text.pipeline import Pipeline
     from saccade.text.streaming import may_wait, windows
 
-    translator = load(folder, device)
+    mean: Mean = "log-probabilities" if ensemble_log else "probabilities"
+    translator = load([folder, *ensemble], device, mean=mean) if ensemble else load(folder, device)
+    judges = [Judge(load(rerank, device), rerank_weight, rerank_reverse)] if rerank is not None else []
     named = {
         "beam": beam,
         "length_penalty": length_penalty,
         "coverage_penalty": coverage_penalty,
         "n_best": n_best,
+        "method": method,
+        "groups": groups,
+        "diversity": diversity,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "typical": typical,
+        "seed": seed,
+        "mbr": mbr,
         "split": split,
         "protect": None if protect is None else [kind for kind in protect.split(",") if kind not in ("", "none")],
         "terms": term,
     }
     search: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
-    pipeline = Pipeline(translator, Glossary.read(glossary) if glossary else None, **search)
+    pipeline = Pipeline(translator, Glossary.read(glossary) if glossary else None, judges, **search)
     source, number = text or input, 0
     typed = source == "-" and sys.stdin.isatty()  # a bar would stand in the way of what a person types
     with (
@@ -153,8 +201,11 @@ def translate(
 @app.command()
 def evaluate(
     folder: Annotated[Path, typer.Argument(help="A folder, or a file of translations.")],
-    source: Source,
     reference: Annotated[list[str], typer.Option(help="Reference translations; may be given more than once.")],
+    source: Source = None,
+    perplexity: Annotated[
+        bool, typer.Option(help="How well the folder foretells the reference, instead of how well it translates.")
+    ] = False,
     against: Annotated[
         Path | None, typer.Option(help="A second folder or file of translations: is the first one better?")
     ] = None,
@@ -176,11 +227,17 @@ def evaluate(
     device: Device = None,
 ) -> None:
     """Score translations: BLEU, chrF and TER with their signatures, or the accuracy of labels; two systems with paired
-    bootstrap significance."""
+    bootstrap significance. A language model, or with `--perplexity`: perplexity and bits a character of the reference.
+    """
     from saccade.data.corpora import read_lines
     from saccade.evaluation.accuracy import confusions
     from saccade.evaluation.metrics import compare_systems, metrics_for, score_corpus, tokenizer_for
 
+    if perplexity or source is None:
+        foretold = _foretold(folder, source, reference, against, device)
+        answer = {"scores": [s.to_dict() for s in foretold], "comparisons": []}
+        typer.echo(json.dumps(answer, indent=1) if as_json else "\n".join(map(str, foretold)))
+        return
     sources = list(read_lines(source))
     references = [list(read_lines(file)) for file in reference]
     config = _config_of(folder)
@@ -217,15 +274,22 @@ def evaluate(
 @app.command()
 def score(
     folder: Folder,
-    source: Source,
     target: Annotated[str, typer.Option(help="Target sentences, one a line.")],
+    source: Source = None,
     device: Device = None,
 ) -> None:
-    """Print log P(target | source) of each pair, one number a line."""
+    """Print log P(target | source) of each pair, of a language model log P(target), one number a line."""
     from saccade.data.corpora import read_lines
     from saccade.folder import load
 
     translator = load(folder, device)
+    if source is None:
+        _check_alone(translator.config, folder)
+        targets = read_lines(target)
+        while lines := list(islice(targets, WINDOW)):
+            for value in translator.score([""] * len(lines), lines):
+                typer.echo(f"{value:.6f}")
+        return
     sources, targets = read_lines(source), read_lines(target)
     done = 0
     while window := list(zip_longest(islice(sources, WINDOW), islice(targets, WINDOW))):
@@ -367,6 +431,27 @@ def settings(
 
 
 @app.command()
+def explain(
+    topic: Annotated[
+        str | None,
+        typer.Argument(help="scaling, positions, masking, heads or bottleneck. Default: say what each is about."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Draw the plot to this .png, .svg or .pdf file too.")] = None,
+    to_json: Annotated[
+        Path | None, typer.Option("--json", help="Write the numbers to this file; -: print them and nothing else.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Another seed, other random numbers.")] = 1,
+    steps: Annotated[
+        int | None, typer.Option(help="Train for so many steps. Default: what shows the point in half a minute.", min=1)
+    ] = None,
+) -> None:
+    """Show how attention works by an experiment that is run now: sentences, numbers and a plot."""
+    from saccade.explain.show import run_explain
+
+    run_explain(topic, out=out, to_json=to_json, seed=seed, steps=steps)
+
+
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="The folder to make.")] = Path("runs/demo"),
     minutes: Annotated[float, typer.Option(help="Train for at most so many minutes.")] = 1.5,
@@ -445,6 +530,31 @@ def _translations(system: Path, sources: list[str], beam: int | None, device: st
                 yield translation.text
 
     return list(translated())
+
+
+def _foretold(
+    folder: Path, source: str | None, reference: list[str], against: Path | None, device: str | None
+) -> "list[Score]":
+    """How well a folder foretells a text, given its sources or by itself."""
+    from saccade.data.corpora import read_lines
+    from saccade.evaluation.perplexity import perplexity
+    from saccade.folder import load
+
+    if against is not None or len(reference) > 1:
+        raise SaccadeError("perplexity is of one folder and one --reference; leave out --against and further ones")
+    if folder.is_file():
+        raise SaccadeError(f"{folder}: a file foretells nothing; give --source, and no --perplexity, to score it")
+    translator = load(folder, device)
+    targets = list(read_lines(reference[0]))
+    if source is None:
+        _check_alone(translator.config, folder)
+    return perplexity(translator, [""] * len(targets) if source is None else list(read_lines(source)), targets)
+
+
+def _check_alone(config: "Config", folder: Path) -> None:
+    """Refuse to do without sources where the model was trained on them."""
+    if not config.data.monolingual:
+        raise SaccadeError(f"{folder}: was trained on pairs, so its sources are needed; give them with --source")
 
 
 def _config_of(system: Path) -> "Config":

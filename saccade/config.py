@@ -60,9 +60,9 @@ class DataConfig(Section):
 
     train: list[str] = Field(
         default_factory=list,
-        description="Training files: text files in pairs (source target source target …), or TSV, JSONL or Parquet "
-        "files with both sides; `.gz` is read as it is, `-` is standard input (TSV), `hub:NAME` a public dataset. "
-        "Empty: the built-in corpus.",
+        description="Training files: text files in pairs (source target source target …; one alone for a language "
+        "model), or TSV, JSONL or Parquet files with both sides; `.gz` is read as it is, `-` is standard input (TSV), "
+        "`hub:NAME` a public dataset. Empty: the built-in corpus.",
     )
     valid: list[str] = Field(
         default_factory=list,
@@ -70,6 +70,11 @@ class DataConfig(Section):
     )
     source: str = Field("en", description="Source language: a label for files, a locale for the built-in corpus.")
     target: str = Field("de", description="Target language: a label for files, a locale for the built-in corpus.")
+    monolingual: bool | None = Field(
+        None,
+        description="Text files hold targets alone, and every source is empty: for a language model. Chosen: yes for "
+        "one text file with `model.family=lm`, otherwise no.",
+    )
     source_field: str = Field("source", description="Name of the source column in JSONL and Parquet files.")
     target_field: str = Field("target", description="Name of the target column in JSONL and Parquet files.")
     builtin_pairs: int = Field(12_000, gt=0, description="How many pairs to make when the corpus is the built-in one.")
@@ -98,17 +103,26 @@ class TokenizerConfig(Section):
 
 
 class TransformerConfig(Section):
-    """The Transformer encoder–decoder (Vaswani et al. 2017)."""
+    """The Transformer (Vaswani et al. 2017), as encoder–decoder or decoder-only."""
 
     family: Literal["transformer"] = "transformer"
     size: Size | None = Field(
         None, description="A named size, which the settings below override one by one. Chosen from corpus and machine."
     )
+    wiring: Literal["encoder-decoder", "causal", "prefix"] = Field(
+        "encoder-decoder",
+        description="Two stacks, or one that reads the source and goes on with the target (decoder-only): `causal`, "
+        "every position sees what came before; `prefix`, the source is also seen both ways.",
+    )
     width: int | None = Field(None, gt=0, description="Width of the model, E (d_model).")
     feed_forward: int | None = Field(None, gt=0, description="Width of the feed-forward layers.")
     heads: int | None = Field(None, gt=0, description="Attention heads, H; must divide the width.")
-    encoder_layers: int | None = Field(None, gt=0, description="Layers of the encoder.")
-    decoder_layers: int | None = Field(None, gt=0, description="Layers of the decoder.")
+    encoder_layers: int | None = Field(None, gt=0, description="Layers of the encoder; a decoder-only model has none.")
+    decoder_layers: int | None = Field(
+        None,
+        gt=0,
+        description="Layers of the decoder. Chosen for a decoder-only model: as many as both stacks of its size have.",
+    )
     key_heads: int | None = Field(
         None,
         gt=0,
@@ -132,7 +146,11 @@ class TransformerConfig(Section):
     merge_positions: Literal["add", "concatenate"] = Field(
         "add", description="How absolute positions join the embeddings."
     )
-    max_positions: int = Field(1024, gt=0, description="Longest sequence that learned positions can hold.")
+    max_positions: int = Field(
+        1024,
+        gt=0,
+        description="Longest sequence that learned positions can hold; decoder-only: source and target together.",
+    )
     tied: Literal["all", "decoder", "none"] | None = Field(
         None,
         description="Which embeddings share weights: `all` (source, target and output; needs a joint vocabulary), "
@@ -234,6 +252,39 @@ class ConvConfig(Section):
     )
 
 
+class LMConfig(Section):
+    """Recurrent language models, which translate by going on where the source ends (Daniluk et al. 2017)."""
+
+    family: Literal["lm"]
+    size: Size | None = Field(
+        None, description="A named size, which the settings below override one by one. Chosen from corpus and machine."
+    )
+    wiring: Literal["attention", "key-value", "key-value-predict", "ngram"] = Field(
+        "key-value-predict",
+        description="How it looks back. `attention`: every output is key, value and prediction; `key-value`: one half "
+        "scores, the other is mixed; `key-value-predict`: a third part predicts; `ngram`: no attention, parts of the "
+        "last outputs side by side.",
+    )
+    window: int | None = Field(
+        None,
+        gt=0,
+        description="L: words back that attention reaches, source and target counted on. Chosen: to the first.",
+    )
+    order: int = Field(4, ge=2, description="N of `ngram`: each prediction reads parts of the last N - 1 outputs.")
+    cell: Literal["gru", "lstm"] = Field("lstm", description="The recurrent unit.")
+    embedding: int | None = Field(None, gt=0, description="Width of the word embeddings.")
+    width: int | None = Field(
+        None, gt=0, description="Width of the recurrent outputs, all parts together; their number must divide it."
+    )
+    layers: int = Field(1, gt=0, description="Stacked recurrent layers, the same for source and target.")
+    tied: Literal["all", "decoder", "none"] | None = Field(
+        None, description="Which embeddings share weights, as for the Transformer. Chosen in the same way."
+    )
+    dropout: Probability | None = Field(
+        None, description="Dropout on embeddings, between layers and before the output. Chosen as for the Transformer."
+    )
+
+
 class ClassifierConfig(Section):
     """A sentence classifier: structured self-attentive embeddings (Lin et al. 2017). The target of a pair is its label.
 
@@ -261,9 +312,9 @@ class ClassifierConfig(Section):
     )
 
 
-Model = TransformerConfig | RNNConfig | ConvConfig | ClassifierConfig
+Model = TransformerConfig | RNNConfig | ConvConfig | LMConfig | ClassifierConfig
 ModelConfig = Annotated[Model, Field(discriminator="family")]
-FAMILIES = ("transformer", "rnn", "conv", "classifier")
+FAMILIES = ("transformer", "rnn", "conv", "lm", "classifier")
 
 # Defaults that a family wants otherwise than the sections have them; what is given wins.
 FAMILY_DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
@@ -364,6 +415,45 @@ class SearchConfig(Section):
     )
     terms: list[str] = Field(
         default_factory=list, description="Words that stay as they are, as often as they are in the source."
+    )
+
+    # Other searches than beam search, and other choices than the likeliest.
+    method: Literal["beam", "diverse", "sample"] = Field(
+        "beam",
+        description="`beam`; `diverse`: a beam in groups that keep apart (Vijayakumar et al. 2018); `sample`: draw "
+        "`n_best` translations at random.",
+    )
+    groups: int | None = Field(
+        None, gt=0, description="Groups of a diverse beam; must divide the beam. Chosen: one for each hypothesis."
+    )
+    diversity: float = Field(
+        0.5, ge=0, description="λ of Vijayakumar et al. 2018: how much a group avoids what others have just chosen."
+    )
+    temperature: float = Field(
+        1.0, gt=0, description="Sampling: log-probabilities are divided by it; less than 1 is more careful."
+    )
+    top_k: int = Field(0, ge=0, description="Sampling: draw from so many of the likeliest tokens; 0: from all.")
+    top_p: float = Field(
+        1.0, gt=0, le=1, description="Sampling: draw from the likeliest tokens that make up this probability."
+    )
+    min_p: float = Field(
+        0.0, ge=0, le=1, description="Sampling: draw from tokens at least this many times as likely as the likeliest."
+    )
+    typical: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Sampling: draw from the tokens, as surprising as is expected, that make up this probability "
+        "(Meister et al. 2022).",
+    )
+    seed: int = Field(
+        1, ge=0, lt=2**63, description="Sampling: another seed, other draws; a sentence draws the same in any batch."
+    )
+    mbr: int = Field(
+        0,
+        ge=0,
+        description="Minimum Bayes risk: find so many candidates and choose what is most like all of them, by chrF; 0: "
+        "choose the best.",
     )
 
 

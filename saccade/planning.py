@@ -5,15 +5,15 @@ import math
 import time
 from typing import Any, NamedTuple
 
-import psutil
 import torch
 from torch import Tensor
 
-from saccade.config import Config, Size
+from saccade.config import Config, Model, Size
 from saccade.data.batching import Batch, Batcher
+from saccade.data.corpora import is_text
 from saccade.data.store import Store
 from saccade.devices import autocast
-from saccade.models.build import default_learning_rate, measures, with_shape
+from saccade.models.build import default_learning_rate, goes_without_source, measures, with_shape
 from saccade.models.protocol import EncoderDecoder
 from saccade.training.objectives import CrossEntropy
 from saccade.training.optim import make_optimizer
@@ -37,6 +37,15 @@ BANDS = (
     Band(1_000_000, "small", "base", 0.1, 20, 4096, 16_384),
     Band(math.inf, "small", "base", 0.1, 8, 4096, 32_768),
 )
+
+
+def choose_sides(config: Config, model: Model) -> Config:
+    """Fill in whether the corpus has targets alone, which `model` may be content with."""
+    if config.data.monolingual is not None:
+        return config
+    files = config.data.train
+    alone = goes_without_source(model) and len(files) == 1 and is_text(files[0])
+    return config.with_changes({"data": {"monolingual": alone}})
 
 
 def choose_model(config: Config, pairs: int, joint: bool, device: torch.device) -> tuple[Config, list[str]]:
@@ -77,6 +86,7 @@ def choose_training(config: Config, train: Store, device: torch.device) -> tuple
         "precision": given.precision or ("bf16" if bf16 else "fp32"),
         "device": given.device or device.type,
         "threads": given.threads or torch.get_num_threads(),
+        "validate_bleu_pairs": 0 if config.data.monolingual else given.validate_bleu_pairs,
     }
     reasons = []
     if given.max_steps is None:
@@ -84,6 +94,8 @@ def choose_training(config: Config, train: Store, device: torch.device) -> tuple
             f"steps: at most {max_steps:,} of {batch_tokens:,} tokens ({max_steps / steps_an_epoch:.0f} times through "
             f"the corpus); stops after {given.patience} validations without a new best"
         )
+    if config.data.monolingual:
+        reasons.append("validation: by loss alone (targets without sources: nothing to translate)")
     if given.learning_rate is None:
         reasons.append(
             f"learning rate: {rate:.2g} at its peak, after {warmup:,} steps (narrow models bear a higher one)"
@@ -117,7 +129,7 @@ class Estimate(NamedTuple):
 def estimate(config: Config, model: EncoderDecoder, batcher: Batcher, device: torch.device) -> Estimate:
     """Try the largest batch and a usual one on a copy of the model, leaving every generator as it was."""
     settings = config.training
-    available = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else psutil.virtual_memory().available
+    available = _free_memory(device)
     tokens_a_step = _target_tokens(batcher.store) / batcher.batches_in(0) * settings.accumulate
     generator = torch.get_rng_state()
     largest, usual = _largest(batcher).to(device), next(iter(batcher.epoch(0))).to(device)
@@ -134,6 +146,14 @@ def estimate(config: Config, model: EncoderDecoder, batcher: Batcher, device: to
         memory=4 * weights + activations,
         available=available,
     )
+
+
+def _free_memory(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    import psutil  # what the machine has; a GPU is asked itself
+
+    return int(psutil.virtual_memory().available)
 
 
 def spell_time(seconds: float) -> str:

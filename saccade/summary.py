@@ -9,7 +9,7 @@ from saccade.config import Config
 from saccade.data.tokenizers import Tokenizers
 from saccade.errors import SaccadeError
 from saccade.files import written_atomically
-from saccade.folder import CARD, CONFIG, LOG, RECORD, WEIGHTS, read_record, require
+from saccade.folder import CARD, CONFIG, LOG, RECORD, WEIGHTS, languages, read_record, require
 from saccade.models.build import measures
 from saccade.planning import spell_time
 from saccade.training import checkpoint
@@ -24,7 +24,7 @@ def summarise(folder: Path) -> dict[str, Any]:
     sizes = [tokenizers.source.size] if tokenizers.joint else [tokenizers.source.size, tokenizers.target.size]
     facts: dict[str, Any] = {
         "folder": str(folder),
-        "languages": f"{config.data.source} → {config.data.target}",
+        "languages": languages(config),
         "model": f"{config.model.family} {config.model.size}: {measures(config.model)}",
         "parameters": f"{checkpoint.parameters_in(folder / WEIGHTS):,}",
         "vocabulary": " + ".join(f"{size:,}" for size in sizes)

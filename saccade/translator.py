@@ -10,14 +10,20 @@ import numpy.typing as npt
 import torch
 
 from saccade.config import Config, SearchConfig
-from saccade.data.batching import collate
+from saccade.data.batching import Batch, collate
 from saccade.data.tokenizers import PAD, Tokenizers
 from saccade.errors import SaccadeError
+from saccade.generation.diverse import DiverseBeam
+from saccade.generation.ensemble import Ensemble, Mean
 from saccade.generation.loop import generate
+from saccade.generation.mbr import by_risk
+from saccade.generation.noise import sentence_streams
+from saccade.generation.rerank import Judge, rerank
 from saccade.generation.rules import DEFAULT_RULES, forbid
+from saccade.generation.sampling import Sample, truncations
 from saccade.generation.search import Beam, Greedy, Hypothesis, Search
 from saccade.looking.terminal import draw_alignment, merge_to_words
-from saccade.models.build import longest_sequence
+from saccade.models.build import in_one_sequence, longest_sequence
 from saccade.models.protocol import EncoderDecoder
 from saccade.text.pipeline import Pipeline
 
@@ -25,6 +31,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Array = npt.NDArray[np.float64]
+
+ROWS = 8  # hypotheses of a sentence that `search.batch_tokens` is meant for; where there are more, batches are smaller
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,17 +125,43 @@ def alignment_of(attentions: Sequence[Array]) -> Array:
 
 
 class Translator:
-    """A model with its tokenizers and its settings."""
+    """A model with its tokenizers and its settings; of an ensemble, the settings of its first."""
 
-    def __init__(self, config: Config, tokenizers: Tokenizers, model: EncoderDecoder) -> None:
+    def __init__(
+        self, config: Config, tokenizers: Tokenizers, model: EncoderDecoder, others: Sequence[Config] = ()
+    ) -> None:
         self.config = config
         self.tokenizers = tokenizers
         self.model = model
+        self._models = [config.model, *(other.model for other in others)]
+
+    @classmethod
+    def ensemble(
+        cls, translators: Sequence["Translator"], mean: Mean = "probabilities", names: Sequence[str] = ()
+    ) -> "Translator":
+        """One translator of several with the same vocabulary, whatever their families; `names` are for errors."""
+        first, *others = translators
+        names = names or [f"translator {number}" for number in range(1, len(translators) + 1)]
+        for other, name in zip(others, names[1:], strict=True):
+            for side, mine, its in zip(first.tokenizers._fields, first.tokenizers, other.tokenizers, strict=True):
+                if not mine.same_as(its):
+                    raise SaccadeError(
+                        f"{name}: its {side} vocabulary ({its.size:,} pieces) is not that of {names[0]} ({mine.size:,} "
+                        "pieces), so they cannot write together; train both on the same files with the same tokenizer "
+                        "settings, or rerank by it"
+                    )
+        model = Ensemble([translator.model.to(first.device) for translator in translators], mean)
+        return cls(first.config, first.tokenizers, model.eval(), [other.config for other in others])
 
     @property
     def longest(self) -> int | None:
-        """The most pieces, the end counted, that the model's positions can hold; None: any number."""
-        return longest_sequence(self.config.model)
+        """The most pieces, ends counted, that the model's positions can hold; None: any number."""
+        return min((most for model in self._models if (most := longest_sequence(model)) is not None), default=None)
+
+    @property
+    def one_sequence(self) -> bool:
+        """Whether those positions hold source and target together."""
+        return any(in_one_sequence(model) for model in self._models)
 
     @cached_property
     def _line_breaks(self) -> list[int]:
@@ -158,22 +192,31 @@ class Translator:
         return list(pipeline.stream(text))
 
     def stream(
-        self, texts: Sequence[str], progress: Callable[[int], None] | None = None, first: int = 1, **search: Any
+        self,
+        texts: Sequence[str],
+        progress: Callable[[int], None] | None = None,
+        first: int = 1,
+        judges: Sequence[Judge] = (),
+        **search: Any,
     ) -> Iterator[Translation]:
         """Translations of sentences, in their order, each as soon as it is ready; like lengths are worked on together.
 
         This is the model alone: nothing is split and nothing put in (`translate` does that).
-        `first` is the number by which a sentence that is refused is named, if it is the first.
+        `first` is the number by which a sentence that is refused is named, if it is the first. `judges` rerank what
+        the search has found.
         """
         settings = self._settings(search)
+        pool = _pool(settings, judges)
         encoded = self.tokenizers.source.encode_batch(list(texts))
         blank = [not text.strip() for text in texts]
         self._check_lengths(encoded, settings.max_source, first)
         found: dict[int, list[Hypothesis]] = {}
         done = 0
         order = sorted((i for i in range(len(texts)) if not blank[i]), key=lambda i: -len(encoded[i]))
-        for batch in _by_tokens(order, encoded, settings.batch_tokens):
-            for i, hypotheses in zip(batch, self._search([encoded[i] for i in batch], settings), strict=True):
+        for batch in _by_tokens(order, encoded, pool.batch_tokens):
+            several = self._search([encoded[i] for i in batch], pool)
+            chosen = self._choose([texts[i] for i in batch], several, settings, judges)
+            for i, hypotheses in zip(batch, chosen, strict=True):
                 found[i] = hypotheses
             if progress is not None:
                 progress(len(found))
@@ -194,8 +237,7 @@ class Translator:
                 strict=True,
             )
         )
-        for side in zip(*pairs, strict=True):
-            self._check_lengths(side, self.config.search.max_source, 1)
+        self._check_pairs(pairs)
         longest = [max(len(source), len(target)) for source, target in pairs]
         order = sorted(range(len(pairs)), key=lambda i: -longest[i])
         scores = [0.0] * len(pairs)
@@ -224,8 +266,22 @@ class Translator:
         output = self.model(batch.source, batch.source_mask, batch.inputs, need_weights=True)
         return [weights[0].cpu().double().numpy() for weights in output.attentions or ()]
 
+    def _check_pairs(self, pairs: Sequence[tuple[list[int], list[int]]]) -> None:
+        for side in zip(*pairs, strict=True):
+            self._check_lengths(side, self.config.search.max_source, 1)
+        if self.longest is None or not self.one_sequence:
+            return
+        for number, (source, target) in enumerate(pairs, start=1):
+            together = len(source) + len(target) + 2
+            if together > self.longest:
+                raise SaccadeError(
+                    f"line {number:,}: a pair of {together:,} pieces with its ends, more than the {self.longest:,} "
+                    "that source and target may have together; split it"
+                )
+
     def _check_lengths(self, sentences: Sequence[Sequence[int]], most: int, first: int) -> None:
-        most = most if self.longest is None else min(most, self.longest - 1)
+        # Room for its end and, in one sequence, for something to be written.
+        most = most if self.longest is None else min(most, self.longest - (2 if self.one_sequence else 1))
         for number, ids in enumerate(sentences, start=first):
             if len(ids) > most:
                 raise SaccadeError(
@@ -235,11 +291,36 @@ class Translator:
 
     def _settings(self, search: dict[str, Any]) -> SearchConfig:
         settings = self.config.with_changes({"search": search}).search if search else self.config.search
-        if settings.n_best > settings.beam:
+        most = ("mbr", settings.mbr) if settings.mbr else ("beam", settings.beam)
+        if settings.n_best > most[1] and (settings.mbr or settings.method != "sample"):
             raise SaccadeError(
-                f"search.n_best={settings.n_best} is more than search.beam={settings.beam}; widen the beam"
+                f"search.n_best={settings.n_best} is more than search.{most[0]}={most[1]}; "
+                f"{'find more candidates' if settings.mbr else 'widen the beam'}"
+            )
+        if settings.mbr > settings.beam and settings.method != "sample":
+            raise SaccadeError(
+                f"search.mbr={settings.mbr} is more than search.beam={settings.beam}; "
+                "widen the beam or set search.method=sample"
             )
         return settings
+
+    def _choose(
+        self,
+        sources: Sequence[str],
+        found: list[list[Hypothesis]],
+        settings: SearchConfig,
+        judges: Sequence[Judge],
+    ) -> list[list[Hypothesis]]:
+        """Of what the search has found, the `n_best` by judges or by risk; without them, what it has found."""
+        if not settings.mbr and not judges:
+            return found
+        texts = [[self.tokenizers.target.decode(h.tokens) for h in hypotheses] for hypotheses in found]
+        if judges:
+            ranked = rerank(sources, found, texts, judges, settings.length_penalty)
+        else:
+            sampled = settings.method == "sample"
+            ranked = [by_risk(hypotheses, of_them, sampled) for hypotheses, of_them in zip(found, texts, strict=True)]
+        return [hypotheses[: settings.n_best] for hypotheses in ranked]
 
     def _search(self, sources: Sequence[list[int]], settings: SearchConfig) -> list[list[Hypothesis]]:
         self.model.eval()
@@ -249,9 +330,11 @@ class Translator:
             device=self.device,
         )
         if self.longest is not None:
-            limits = limits.clamp(max=self.longest)
+            taken = torch.tensor([len(source) + 1 if self.one_sequence else 0 for source in sources])
+            limits = torch.minimum(limits, self.longest - taken.to(limits))
         rules = (*DEFAULT_RULES, forbid(self._line_breaks))
-        return generate(self.model, batch.source, batch.source_mask, search_of(settings), limits, rules)
+        search = search_of(settings, batch)
+        return generate(self.model, batch.source, batch.source_mask, search, limits, rules)
 
     @torch.inference_mode()
     def _score(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float]:
@@ -284,17 +367,37 @@ class Translator:
         return made[0]
 
 
-def search_of(settings: SearchConfig) -> Search:
-    """The search that the settings describe."""
+def search_of(settings: SearchConfig, batch: Batch) -> Search:
+    """The search that the settings describe, for the sources of `batch`."""
+    if settings.method == "sample":
+        return Sample(
+            sentence_streams(batch.source, batch.source_mask, settings.seed),
+            settings.n_best,
+            settings.temperature,
+            truncations(settings.top_k, settings.top_p, settings.min_p, settings.typical),
+        )
     if settings.beam == 1 and not settings.coverage_penalty:
         return Greedy()
-    return Beam(
+    beam = Beam(
         settings.beam,
         settings.length_penalty,
         settings.coverage_penalty,
         settings.n_best,
         stop_at_size=settings.early_stopping == "beam",
     )
+    if settings.method == "diverse":
+        return DiverseBeam(beam, settings.groups or settings.beam, settings.diversity)
+    return beam
+
+
+def _pool(settings: SearchConfig, judges: Sequence[Judge]) -> SearchConfig:
+    """The settings with which candidates are found: as many as there are to choose from, in batches that hold them."""
+    if judges and settings.mbr:
+        raise SaccadeError(f"search.mbr={settings.mbr} and reranking both choose the answer; leave one of them out")
+    candidates = max(settings.beam, settings.n_best) if judges else settings.mbr or settings.n_best
+    rows = candidates if settings.method == "sample" else settings.beam
+    batch_tokens = settings.batch_tokens * ROWS // max(rows, ROWS)
+    return settings.model_copy(update={"n_best": candidates, "batch_tokens": batch_tokens})
 
 
 def _by_tokens(order: Sequence[int], sentences: Sequence[Sequence[int]], budget: int) -> Iterator[list[int]]:

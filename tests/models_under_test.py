@@ -13,8 +13,10 @@ TRANSFORMER = [
     "model.encoder_layers=2",
     "model.decoder_layers=2",
 ]
+DECODER_ONLY = [setting for setting in TRANSFORMER if "encoder_layers" not in setting]
 CONV = ["model.family=conv", "model.embedding=12", "model.encoder_layers=3", "model.decoder_layers=3"]
 CLASSIFIER = ["model.embedding=12", "model.width=6", "model.attention_width=8", "model.output_width=14"]
+LM = ["model.family=lm", "model.embedding=12", "model.width=12"]
 RNN = ["model.family=rnn", "model.embedding=12", "model.width=10"]
 
 MODELS: dict[str, list[str]] = {
@@ -38,6 +40,21 @@ MODELS: dict[str, list[str]] = {
     ],
     "transformer alibi": [*TRANSFORMER, "model.positions=alibi", "model.activation=reglu"],
     "transformer concatenated positions": [*TRANSFORMER, "model.merge_positions=concatenate"],
+    "transformer causal decoder-only": [*DECODER_ONLY, "model.wiring=causal"],
+    "transformer prefix decoder-only, rotary": [
+        *DECODER_ONLY,
+        "model.wiring=prefix",
+        "model.positions=rotary",
+        "model.key_heads=2",
+        "model.tied=decoder",
+    ],
+    "transformer prefix decoder-only, learned positions": [
+        *DECODER_ONLY,
+        "model.wiring=prefix",
+        "model.positions=learned",
+        "model.max_positions=60",
+        "model.tied=none",
+    ],
     "convs2s": [*CONV, "model.wiring=convs2s", "model.width=10"],
     "bytenet": [*CONV, "model.wiring=bytenet", "model.dilation_cycle=2"],
     "rnn bahdanau": [*RNN, "model.wiring=bahdanau"],
@@ -64,6 +81,10 @@ MODELS: dict[str, list[str]] = {
     "rnn gnmt": [*RNN, "model.wiring=gnmt", "model.layers=4"],
     "rnn lstmn, shallow": [*RNN, "model.wiring=lstmn", "model.fusion=shallow"],
     "rnn lstmn, deep": [*RNN, "model.wiring=lstmn", "model.fusion=deep"],
+    "lm attention": [*LM, "model.wiring=attention"],
+    "lm key-value, windowed": [*LM, "model.wiring=key-value", "model.window=4"],
+    "lm key-value-predict, deep gru": [*LM, "model.wiring=key-value-predict", "model.cell=gru", "model.layers=2"],
+    "lm ngram": [*LM, "model.wiring=ngram", "model.order=5"],
 }
 
 # They write labels, not sentences: every law holds for them, but they have nothing to copy with.

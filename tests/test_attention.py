@@ -12,7 +12,7 @@ from saccade.attention import Additive, Dot, ScaledDot, attend, softmax
 from saccade.attention.dropout import Dropout, dropout
 from saccade.attention.masks import causal, over_keys
 from saccade.attention.multihead import CrossAttention, Heads, SelfAttention
-from saccade.attention.positions import Learned, Sinusoidal, sinusoid
+from saccade.attention.positions import Absent, Learned, Places, Sinusoidal, sinusoid
 from saccade.errors import SaccadeError
 
 
@@ -151,6 +151,20 @@ def test_sinusoidal_positions_go_on_beyond_their_table():
 def test_learned_positions_say_where_they_end():
     with pytest.raises(SaccadeError, match=r"12 pieces.*10 learned positions.*model.max_positions"):
         Learned(8, 10)(5, 7)
+
+
+@pytest.mark.parametrize("scheme", [Sinusoidal(8, kept=4), Sinusoidal(8, kept=64), Learned(8, 10), Absent(8)])
+def test_rows_that_stand_apart_have_the_positions_of_one_sequence(scheme):
+    positions = torch.tensor([[0, 1, 2], [5, 9, 3]])
+    found = scheme.at(Places(positions, 10))
+    torch.testing.assert_close(found.expand(2, 3, 8), scheme(0, 10)[positions])
+
+
+def test_learned_positions_of_rows_say_where_they_end_and_only_then():
+    learned = Learned(8, 10)
+    assert learned.at(Places(torch.tensor([[9, 0]]), 99)).shape == (1, 2, 8)
+    with pytest.raises(SaccadeError, match=r"11 pieces.*10 learned positions"):
+        learned.at(Places(torch.tensor([[10, 0]]), 99))
 
 
 @settings(max_examples=20, deadline=None)

@@ -255,6 +255,16 @@ def test_one_long_pair_does_not_pad_all_the_others():
         assert batcher.waste() < 0.01
 
 
+@properties
+@given(pairs=corpora, budget=budgets)
+def test_no_batch_is_wider_than_the_longest_sentence(pairs, budget):
+    """A model's learned positions may hold just that."""
+    with stored(pairs) as store:
+        for batch in Batcher(store, batch_tokens=budget, seed=1).epoch(0):
+            assert batch.source.size(1) <= max(len(source) for source, _ in pairs) + 1
+            assert batch.target.size(1) <= max(len(target) for _, target in pairs) + 2
+
+
 def test_a_bounded_number_of_shapes_is_kept_to(store):
     assert len(Batcher(store, batch_tokens=512, seed=1, max_shapes=5).shapes) == 5
 

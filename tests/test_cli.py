@@ -76,7 +76,7 @@ def test_help_needs_no_torch() -> None:
     code += "print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.endswith("False\n")
-    for name in ("train", "translate", "evaluate", "score", "info", "average", "corpus", "settings", "demo"):
+    for name in ("train", "translate", "evaluate", "score", "info", "average", "corpus", "settings", "explain", "demo"):
         assert f" {name} " in done.stdout
 
 

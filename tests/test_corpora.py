@@ -320,7 +320,8 @@ def test_a_text_file_without_partner_is_refused(tmp_path: Path) -> None:
     (tsv,) = put_tsv(tmp_path, [("a", "b")])
     expected = (
         "no target file after it; text files come in pairs, source then target "
-        "(one file with both sides must end in .tsv, .jsonl or .parquet)"
+        "(one file with both sides must end in .tsv, .jsonl or .parquet; a language model learns from one file with "
+        "model.family=lm, from several with data.monolingual=true)"
     )
     assert refusal(de, en, de) == f"{de}: {expected}"
     assert refusal(de, tsv, en) == f"{de}: {expected}"

@@ -19,9 +19,13 @@ ROOM = {
     # Where only self-attention knows of order, cross-attention must be told through it.
     "transformer t5": (["model.width=32", "model.feed_forward=64"], 5e-3, 800),
     "transformer alibi": (["model.width=32", "model.feed_forward=64"], 5e-3, 800),
+    # One stack must learn to find the source before it can learn to write.
+    "transformer causal decoder-only": (["model.width=32", "model.feed_forward=64"], 5e-3, 900),
+    "transformer prefix decoder-only, learned": (["model.width=32", "model.feed_forward=64"], 5e-3, 900),
     "transformer": (["model.width=32", "model.feed_forward=64"], 5e-3, 450),
     # It loops over time on both sides, but needs fewer steps.
     "rnn lstmn": (["model.embedding=32", "model.width=64"], 1e-2, 350),
+    "lm": (["model.embedding=32", "model.width=96"], 1e-2, 600),
     "rnn": (["model.embedding=32", "model.width=64"], 1e-2, 550),
     "convs2s": (["model.embedding=32", "model.width=32"], 5e-3, 400),
     # A stack on a stack must carry the last word to the first place: that wants a wider reach and more patience.

@@ -25,6 +25,13 @@ class KeyValue(NamedTuple):
     def select(self, indices: Tensor) -> "KeyValue":
         return KeyValue(self.keys.index_select(0, indices), self.values.index_select(0, indices))
 
+    def select_filled(self, indices: Tensor, filled: int) -> "KeyValue":
+        """Of preallocated storage, copies only what is filled: the rest has no content yet."""
+        chosen = KeyValue(*(part.new_empty(indices.numel(), *part.shape[1:]) for part in self))
+        for new, old in zip(chosen, self, strict=True):
+            new[:, :, :filled] = old[:, :, :filled].index_select(0, indices)
+        return chosen
+
 
 class Heads(NamedTuple):
     """How a width is shared out among heads."""

@@ -1,11 +1,24 @@
-"""Positions: what tells a Transformer the order of the words."""
+"""Positions: what tells a Transformer the order of the words.
+
+A scheme is called with a start and a length where all rows of a batch stand alike, and with `Places` where each has its
+own.
+"""
 
 import math
+from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from saccade.errors import SaccadeError
+
+
+class Places(NamedTuple):
+    """Where each token stands, row by row."""
+
+    positions: Tensor  # (B, L)
+    bound: int  # all positions are below it: known without looking at them
 
 
 def sinusoid(positions: Tensor, width: int) -> Tensor:
@@ -32,6 +45,12 @@ class Sinusoidal(nn.Module):
         positions = torch.arange(start, start + length, device=self.table.device)
         return sinusoid(positions, self.width).to(self.table.dtype)
 
+    def at(self, places: Places) -> Tensor:
+        """The encodings of each row's own positions, (B, L, E)."""
+        if places.bound <= self.table.size(0):
+            return F.embedding(places.positions, self.table)
+        return sinusoid(places.positions, self.width).to(self.table.dtype)
+
 
 class Absent(nn.Module):
     """No positions: attention then treats a sentence as a bag of words."""
@@ -43,6 +62,9 @@ class Absent(nn.Module):
     def forward(self, start: int, length: int) -> Tensor:
         return torch.zeros(length, self.width)
 
+    def at(self, places: Places) -> Tensor:
+        return torch.zeros(1, 1, self.width)
+
 
 class Learned(nn.Module):
     """One learned vector a position (Gehring et al. 2017, 3.1); there is none beyond `max_positions`."""
@@ -52,9 +74,17 @@ class Learned(nn.Module):
         self.table = nn.Parameter(torch.randn(max_positions, width) * width**-0.5)
 
     def forward(self, start: int, length: int) -> Tensor:
-        if start + length > self.table.size(0):
+        self._check(start + length)
+        return self.table[start : start + length]
+
+    def at(self, places: Places) -> Tensor:
+        if places.bound > self.table.size(0):
+            self._check(int(places.positions.max()) + 1)
+        return F.embedding(places.positions, self.table)
+
+    def _check(self, length: int) -> None:
+        if length > self.table.size(0):
             raise SaccadeError(
-                f"a sequence of {start + length} pieces is longer than the {self.table.size(0)} learned positions; "
+                f"a sequence of {length} pieces is longer than the {self.table.size(0)} learned positions; "
                 "split the text, or train with a larger model.max_positions or with model.positions=sinusoidal"
             )
-        return self.table[start : start + length]

@@ -386,8 +386,10 @@ def _rounded_up(lengths: npt.NDArray[Any], budget: int) -> Integers:
 
 
 def _rungs(lengths: npt.NDArray[Any], budget: int) -> tuple[Integers, Integers]:
-    """The rungs in use, and each length's own as a number."""
-    rungs, rung = np.unique(_rounded_up(np.arange(1, int(lengths.max()) + 1), budget), return_inverse=True)
+    """The rungs in use, and each length's own as a number; none is longer than the longest, which may be all that a
+    model's positions hold."""
+    longest = int(lengths.max())
+    rungs, rung = np.unique(_rounded_up(np.arange(1, longest + 1), budget).clip(max=longest), return_inverse=True)
     return rungs, rung.ravel()[lengths - 1]
 
 

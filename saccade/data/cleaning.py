@@ -20,6 +20,8 @@ A pair is kept exactly as it is, spaces at its ends included, or dropped under t
 | copy                  | source equals target but for spaces around it, and holds a letter: "1992" → "1992" is kept |
 | duplicate             | the same pair came before, in this corpus or an earlier one of the same report            |
 
+Where every source is empty (`monolingual`), a blank source is no flaw and no length ratio is taken.
+
 With cleaning off only *line break* applies: such a pair could never be written out and read back.
 """
 
@@ -130,12 +132,15 @@ class CleaningReport:
         }
 
 
-def clean(corpus: Corpus, settings: CleaningConfig, report: CleaningReport) -> Iterator[Pair]:
+def clean(
+    corpus: Corpus, settings: CleaningConfig, report: CleaningReport, monolingual: bool = False
+) -> Iterator[Pair]:
     """The pairs of `corpus` worth learning from, unchanged; what is dropped goes into `report`."""
     for pair in corpus:
         reason = _line_break(pair)
         if settings.enabled:
-            reason = reason or _flaw(pair, settings) or (_repeated(pair, report) if settings.drop_duplicates else None)
+            reason = reason or _flaw(pair, settings, monolingual)
+            reason = reason or (_repeated(pair, report) if settings.drop_duplicates else None)
         report.read += 1
         if reason is None:
             report.kept += 1
@@ -149,12 +154,13 @@ def _line_break(pair: Pair) -> Reason | None:
     return "line break" if "\n" in source or "\n" in target or "\r" in source or "\r" in target else None
 
 
-def _flaw(pair: Pair, settings: CleaningConfig) -> Reason | None:
+def _flaw(pair: Pair, settings: CleaningConfig, monolingual: bool) -> Reason | None:
     """What is wrong with a pair by itself."""
     source, target, _ = pair
     bare_source, bare_target = source.strip(), target.strip()
-    if not bare_source or not bare_target:
-        return "target blank" if bare_source else "source blank" if bare_target else "both sides blank"
+    has_source = bool(bare_source) or monolingual
+    if not has_source or not bare_target:
+        return "target blank" if has_source else "source blank" if bare_target else "both sides blank"
     shorter, longer = sorted((len(source), len(target)))
     if longer > settings.max_characters:
         return "too long"
@@ -162,7 +168,7 @@ def _flaw(pair: Pair, settings: CleaningConfig) -> Reason | None:
         return "control character"
     if "\ufffd" in source or "\ufffd" in target:
         return "replacement character"
-    if longer > RATIO_FROM and longer >= settings.max_ratio * shorter:
+    if not monolingual and longer > RATIO_FROM and longer >= settings.max_ratio * shorter:
         return "length ratio"
     if settings.drop_copies and bare_source == bare_target and _LETTER.search(bare_source):
         return "copy"

@@ -22,8 +22,10 @@ from saccade.data.lines import STANDARD_INPUT, check_readable, empty, is_pipe, r
 from saccade.data.pairs import Corpus, Fields, Pair
 from saccade.errors import SaccadeError
 
-__all__ = ["Corpus", "Pair", "open_corpora", "read_lines"]
+__all__ = ["Corpus", "Pair", "is_text", "open_corpora", "read_lines"]
 
+_BOTH_SIDES = (".tsv", ".jsonl", ".ndjson", ".parquet")
+_REFUSED = {".csv": ".tsv (source, tab, target)", ".json": ".jsonl (one object a line)"}
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -34,6 +36,7 @@ def open_corpora(
     target: str = "de",
     source_field: str = "source",
     target_field: str = "target",
+    monolingual: bool = False,
 ) -> list[Corpus]:
     """The corpora that `files` name, each checked to be there before any is read.
 
@@ -41,10 +44,13 @@ def open_corpora(
     hold both sides, `-` is TSV on standard input, `hub:OWNER/NAME/CONFIG:SPLIT` a public dataset (CONFIG and SPLIT may
     be left out: the default one, and `train`). Anything may be gzipped, whatever it is called. Records with named
     fields keep the two sides in `source_field` and `target_field`; where those are left at their defaults,
-    `{"translation": {"de": …, "en": …}}` and fields named after the two languages are found as well.
+    `{"translation": {"de": …, "en": …}}` and fields named after the two languages are found as well. `monolingual`:
+    every file is text (`-` too) and holds targets alone.
     """
     if files.count(STANDARD_INPUT) > 1:
         raise SaccadeError("- is given twice; standard input can be read only once")
+    if monolingual:
+        return [_alone(file) for file in files]
     fields = Fields(source_field, target_field, source, target)
     corpora: list[Corpus] = []
     waiting: str | None = None  # a source file whose target file comes next
@@ -62,6 +68,26 @@ def open_corpora(
     return corpora
 
 
+def is_text(file: str) -> bool:
+    """Whether `file` is a text file, which holds one side."""
+    return file != STANDARD_INPUT and not file.startswith(HUB) and _suffix(file) not in (*_BOTH_SIDES, *_REFUSED)
+
+
+def _suffix(file: str) -> str:
+    return Path(file.lower().removesuffix(".gz")).suffix
+
+
+def _alone(file: str) -> Corpus:
+    if file != STANDARD_INPUT:
+        if not is_text(file):
+            raise SaccadeError(
+                f"{file}: data.monolingual=true reads text files, one sentence a line; give such a file, or leave it "
+                "out and train on pairs"
+            )
+        check_readable(file)
+    return TargetCorpus(file)
+
+
 def _with_both_sides(file: str, fields: "Fields") -> Corpus | None:
     """The corpus that `file` is by itself; None if it is a text file, which holds one side."""
     if file.startswith(HUB):
@@ -69,10 +95,9 @@ def _with_both_sides(file: str, fields: "Fields") -> Corpus | None:
     if file == STANDARD_INPUT:
         return TabCorpus(file)
     check_readable(file)
-    suffix = Path(file.lower().removesuffix(".gz")).suffix
-    if suffix in (".csv", ".json"):
-        better = ".tsv (source, tab, target)" if suffix == ".csv" else ".jsonl (one object a line)"
-        raise SaccadeError(f"{file}: {suffix} files are not read; save it as {better}")
+    suffix = _suffix(file)
+    if suffix in _REFUSED:
+        raise SaccadeError(f"{file}: {suffix} files are not read; save it as {_REFUSED[suffix]}")
     if suffix == ".tsv":
         return TabCorpus(file)
     if suffix in (".jsonl", ".ndjson"):
@@ -119,6 +144,24 @@ class TextCorpus:
             elif apart is not None:
                 hint = f"they may have come apart near line {apart + 1:,}; look there for a line too many or too few"
         return SaccadeError(f"{message}; {hint}")
+
+
+@dataclass(frozen=True)
+class TargetCorpus:
+    """One text file, whose lines are targets of empty sources: what a language model learns from."""
+
+    path: str
+
+    @property
+    def name(self) -> str:
+        return Path(where_is(self.path)).name
+
+    def __iter__(self) -> Iterator[Pair]:
+        number = 0
+        for number, line in enumerate(read_lines(self.path), 1):
+            yield Pair("", line, number)
+        if number == 0:
+            raise empty(self.path)
 
 
 @dataclass(frozen=True)
@@ -216,7 +259,8 @@ def coming_apart(sources: "np.ndarray[Any, Any]", targets: "np.ndarray[Any, Any]
 def _no_partner(path: str) -> SaccadeError:
     return SaccadeError(
         f"{path}: no target file after it; text files come in pairs, source then target "
-        "(one file with both sides must end in .tsv, .jsonl or .parquet)"
+        "(one file with both sides must end in .tsv, .jsonl or .parquet; a language model learns from one file with "
+        "model.family=lm, from several with data.monolingual=true)"
     )
 
 

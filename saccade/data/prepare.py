@@ -152,7 +152,7 @@ class BuiltinCorpus:
 
         endless = builtin.pairs(self.settings.source, self.settings.target, seed=self.settings.seed, split=self.split)  # type: ignore[arg-type]
         for line, (source, target) in enumerate(islice(endless, self.pairs), start=1):
-            yield Pair(source, target, line)
+            yield Pair("" if self.settings.monolingual else source, target, line)
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def _spool(corpora: Iterable[Corpus], config: Config, report: CleaningReport, pa
     ):
         before = report.kept
         for corpus in corpora:
-            for source, target, _ in clean(corpus, config.data.cleaning, report):
+            for source, target, _ in clean(corpus, config.data.cleaning, report, bool(config.data.monolingual)):
                 sources.write(source + "\n")
                 targets.write(target + "\n")
                 if report.kept % 1000 == 0:
@@ -203,6 +203,7 @@ def _corpora(data: DataConfig, files: list[str], otherwise: BuiltinCorpus) -> li
         target=data.target,
         source_field=data.source_field,
         target_field=data.target_field,
+        monolingual=bool(data.monolingual),
     )
 
 
@@ -252,10 +253,13 @@ def _learn_tokenizers(
                 Tokenizer.train((target for _, target in sample()), settings.kind, size),
             )
     sizes = f"{tokenizers.source.size:,}" if joint else f"{tokenizers.source.size:,} + {tokenizers.target.size:,}"
-    why = (
-        f"vocabulary: {sizes} {settings.kind} pieces, {'joint' if joint else 'separate'}"
-        f" ({pairs:,} pairs; the two sides share {shared:.0%} of their letters)"
-    )
+    why = f"vocabulary: {sizes} {settings.kind} pieces, "
+    if config.data.monolingual:
+        why += f"of one side ({pairs:,} lines)"
+    else:
+        why += (
+            f"{'joint' if joint else 'separate'} ({pairs:,} pairs; the two sides share {shared:.0%} of their letters)"
+        )
     return tokenizers, {"joint": joint, "vocabulary": size}, why
 
 

@@ -147,6 +147,10 @@ class Tokenizer:
         """The text of each word that `words` numbers."""
         return self._words(ids)[1]
 
+    def same_as(self, other: "Tokenizer") -> bool:
+        """Whether both cut every text alike, into pieces with the same ids."""
+        return self is other or self._library.to_str() == other._library.to_str()
+
     def offsets(self, ids: Sequence[int]) -> list[tuple[int, int]]:
         """Where each piece stands in what `decode` gives; a character in several pieces is the last one's."""
         decoder = codecs.getincrementaldecoder("utf-8")("replace")

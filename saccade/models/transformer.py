@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from saccade.attention.dropout import Dropout
 from saccade.attention.masks import causal, over_keys
 from saccade.attention.multihead import CrossAttention, Heads, KeyValue, SelfAttention, initialise
+from saccade.attention.positions import Places
 from saccade.attention.relative import Relative
 from saccade.models.protocol import DecoderOutput, Memory
 
@@ -164,16 +165,20 @@ class Embedding(nn.Module):
         width = table.embedding_dim
         self.merge = nn.Linear(2 * width, width, bias=False) if concatenated else None
 
-    def forward(self, tokens: Tensor, start: int = 0) -> Tensor:
+    def forward(self, tokens: Tensor, start: int = 0, places: Places | None = None) -> Tensor:
+        """Tokens from position `start` on or, where rows differ, each in its place."""
         embedded = self.table(tokens) * self.scale
-        positions = self.positions(start, tokens.size(1)).to(embedded)
+        if places is None:
+            positions = self.positions(start, tokens.size(1)).to(embedded)
+        else:
+            positions = self.positions.at(places).to(embedded)  # type: ignore[operator]
         if self.merge is None:
             return self.dropout(embedded + positions)
         return self.dropout(self.merge(torch.cat([embedded, positions.expand_as(embedded)], dim=-1)))
 
 
-def _final_norm(shape: Shape) -> nn.Module:
-    # Pre-norm leaves the residual stream un-normalised; one norm closes each stack.
+def final_norm(shape: Shape) -> nn.Module:
+    """Pre-norm leaves the residual stream un-normalised; one norm closes each stack."""
     return NORMS[shape.normalisation](shape.width) if shape.norm == "pre" else nn.Identity()
 
 
@@ -184,7 +189,7 @@ class TransformerEncoder(nn.Module):
         super().__init__()
         self.embedding = embedding
         self.layers = nn.ModuleList(EncoderLayer(shape, relative) for relative in relatives)
-        self.norm = _final_norm(shape)
+        self.norm = final_norm(shape)
         initialise(self.layers)
 
     def forward(self, source: Tensor, mask: Tensor) -> Memory:
@@ -207,16 +212,9 @@ class TransformerState:
         return TransformerState(
             tuple(layer.select(indices) for layer in self.memory),
             self.memory_mask.index_select(0, indices),
-            None if self.caches is None else tuple(self._select_filled(cache, indices) for cache in self.caches),
+            None if self.caches is None else tuple(c.select_filled(indices, self.position) for c in self.caches),
             self.position,
         )
-
-    def _select_filled(self, cache: KeyValue, indices: Tensor) -> KeyValue:
-        """Copies only what is filled: the rest of the storage has no content yet."""
-        chosen = KeyValue(*(part.new_empty(indices.numel(), *part.shape[1:]) for part in cache))
-        for new, old in zip(chosen, cache, strict=True):
-            new[:, :, : self.position] = old[:, :, : self.position].index_select(0, indices)
-        return chosen
 
 
 class TransformerDecoder(nn.Module):
@@ -228,7 +226,7 @@ class TransformerDecoder(nn.Module):
         super().__init__()
         self.embedding = embedding
         self.layers = nn.ModuleList(DecoderLayer(shape, relative) for relative in relatives)
-        self.norm = _final_norm(shape)
+        self.norm = final_norm(shape)
         self.output = output
         initialise(self.layers)
 

@@ -14,6 +14,7 @@ from saccade.text.placing import Marked, mark, place, source_itself
 from saccade.text.segments import Limits, fits, segments, space_between
 
 if TYPE_CHECKING:
+    from saccade.generation.rerank import Judge
     from saccade.translator import Translation, Translator
 
 
@@ -27,17 +28,24 @@ class Pipeline:
     """A translator for any text, with the settings of one request."""
 
     def __init__(
-        self, translator: "Translator", glossary: Mapping[str, str] | Glossary | None = None, **search: Any
+        self,
+        translator: "Translator",
+        glossary: Mapping[str, str] | Glossary | None = None,
+        judges: Sequence["Judge"] = (),
+        **search: Any,
     ) -> None:
         config = translator.config
         settings = config.with_changes({"search": search}).search if search else config.search
         self.translator = translator
-        self.search = search
+        self.search = search | ({"judges": judges} if judges else {})
         self.settings = settings
         self.protection = Protection(settings.protect, settings.terms, glossary, config.data.target)
         longest = translator.longest
+        if longest is not None:
+            # Room for its end and, where source and target share the positions, for as long a translation.
+            longest = longest // 2 - 1 if translator.one_sequence else longest - 1
         self.limits = Limits(
-            settings.max_source if longest is None else min(settings.max_source, longest - 1),
+            settings.max_source if longest is None else min(settings.max_source, longest),
             config.data.cleaning.max_characters if config.data.cleaning.enabled else None,
         )
 

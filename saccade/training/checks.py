@@ -3,13 +3,14 @@
 import errno
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from saccade.config import Config
 from saccade.data.store import Store
 from saccade.errors import SaccadeError
 from saccade.folder import CONFIG, RECORD, WEIGHTS, require
-from saccade.models.build import build_model, longest_sequence, with_shape
+from saccade.models.build import build_model, in_one_sequence, longest_sequence, with_shape
 from saccade.training import checkpoint
 
 # Settings of training that may change when a run goes on: how long it may take, how it is watched, and what helps
@@ -65,6 +66,14 @@ def check_together(config: Config) -> None:
         raise SaccadeError(
             "training.validate_by=bleu needs pairs to translate; set training.validate_bleu_pairs above 0"
         )
+    if config.data.monolingual and training.validate_by == "bleu":
+        raise SaccadeError(
+            "training.validate_by=bleu needs sources to translate, and data.monolingual=true has none; use loss"
+        )
+    if config.data.monolingual and config.tokenizer.joint is False:
+        raise SaccadeError(
+            "tokenizer.joint=false wants two sides to learn from, and data.monolingual=true has one; leave it out"
+        )
     if search.n_best > search.beam:
         raise SaccadeError(f"search.n_best={search.n_best} is more than search.beam={search.beam}; widen the beam")
     if search.coverage_penalty and not model.attends:
@@ -79,10 +88,16 @@ def check_lengths(config: Config, *stores: Store) -> None:
     if limit is None:
         return
     for store in stores:
-        longest = 1 + int(max(store.source_lengths.max(), store.target_lengths.max()))
+        source, target = store.source_lengths, store.target_lengths
+        if in_one_sequence(config.model):
+            longest = 2 + int(np.add(source, target, dtype=np.int64).max())
+            what = f"pair has {longest:,} pieces with its ends, both sides together"
+        else:
+            longest = 1 + int(max(source.max(), target.max()))
+            what = f"sentence has {longest:,} pieces with its end"
         if longest > limit:
             raise SaccadeError(
-                f"model.max_positions={limit}: the longest sentence has {longest:,} pieces with its end; raise "
+                f"model.max_positions={limit}: the longest {what}; raise "
                 "model.max_positions, or drop long pairs with a smaller data.cleaning.max_characters"
             )
 

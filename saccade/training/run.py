@@ -17,10 +17,11 @@ from saccade.devices import autocast, describe_device, device_for
 from saccade.display import Display
 from saccade.errors import SaccadeError
 from saccade.evaluation.metrics import bleu, metrics_for, score_corpus, tokenizer_for
+from saccade.evaluation.perplexity import perplexity
 from saccade.files import remove_folder, sweep_partials, writing
 from saccade.folder import CONFIG, RECORD, WEIGHTS, write_record
 from saccade.models.build import build_model, count_parameters
-from saccade.planning import choose_model, choose_training, estimate, spell_time
+from saccade.planning import choose_model, choose_sides, choose_training, estimate, spell_time
 from saccade.training import checkpoint
 from saccade.training.checks import check_folder, check_lengths, check_together, resumable, tuned_from
 from saccade.training.loop import Outcome, Trainer, Validation
@@ -51,6 +52,7 @@ def _run(config: Config, folder: Path, start_from: str | Path | None, restart: b
     check_folder(folder, config, restart, base)
     config = config if base is None else config.in_family_of(Config.load(base / CONFIG))
     config = config if restart else resumable(config, folder, tuned=base is not None)
+    config = choose_sides(config, config.model if base is None else Config.load(base / CONFIG).model)
     device = device_for(config.training.device)
     check_together(config)
     check_corpora(config.data)
@@ -206,14 +208,17 @@ def _finish(
     checkpoint.save_weights(checkpoint.weights_of(translator.model), folder / WEIGHTS)
     count = min(2000, len(prepared.valid))
     sources, references = texts_of(prepared.valid, prepared.tokenizers, range(count))
-    with display.task("translating the validation set", count) as progress:
-        translated = [t.text for t in translator.stream(sources, progress=progress)]
-    scores = score_corpus(
-        translated,
-        references,
-        metrics=metrics_for(config.model.family)[:2],
-        tokenize=tokenizer_for(config.data.target, references),
-    )
+    if config.data.monolingual:
+        scores = perplexity(translator, sources, references)
+    else:
+        with display.task("translating the validation set", count) as progress:
+            translated = [t.text for t in translator.stream(sources, progress=progress)]
+        scores = score_corpus(
+            translated,
+            references,
+            metrics=metrics_for(config.model.family)[:2],
+            tokenize=tokenizer_for(config.data.target, references),
+        )
     for score in scores:
         display.say(f"validation {score}")
     write_record(
@@ -230,7 +235,9 @@ def _finish(
             "minutes": outcome.progress.seconds / 60,
             "ended": outcome.reason,
             "chosen": chosen,
-            "search": f"beam {config.search.beam}, length penalty {config.search.length_penalty:g}",
+            "search": "each line by itself"
+            if config.data.monolingual
+            else f"beam {config.search.beam}, length penalty {config.search.length_penalty:g}",
             "scores": [score.to_dict() for score in scores],
         },
     )
