@@ -135,6 +135,19 @@ def test_a_text_longer_than_the_positions_of_a_model_is_translated_whole() -> No
         translator.translate(["", "a", "x" * 41])
 
 
+@pytest.mark.parametrize("name", ["transformer learned positions", "convs2s"])
+def test_a_translation_that_the_positions_had_no_room_to_end_says_so(name: str) -> None:
+    room = ["model.max_positions=40"]
+    translator = untrained(name, *room, "search.max_length_factor=9")
+    lines = ["seventeen euros", "a", "something longer than that, by far"]
+    full = [len(made.tokens) == 39 for made in translator.stream(lines)]
+    assert any(full), "these models do not know when to end"
+    said = [made.notes != [] for made in translator.translate(lines, protect=[])]
+    assert said == full
+    short = translator.translate(lines, protect=[], max_length_factor=0.1, max_length_extra=1)
+    assert [made.notes for made in short] == [[]] * 3
+
+
 def test_tags_may_go_over_several_sentences(trained: Path) -> None:
     made = saccade.load(trained).translate("<p>March 5. <b>May 6. June 7.</b></p>", split="always", beam=1)
     tags = re.findall("<[^>]+>", made.text)

@@ -109,8 +109,9 @@ class Pipeline:
         """One translation of a line from those of its segments."""
         marked = line.marked
         untouched = line.segments == [(0, len(line.source))] and marked.plain == line.source
+        notes = [note for part in parts for note in (*part.notes, *self._ended_early(part))]
         if untouched and not self.protection.losses(line.source, marked.spans, parts[0].text):
-            return parts[0]
+            return replace(parts[0], notes=notes) if notes != parts[0].notes else parts[0]
         text = ""
         pieces: list[Piece] = []
         for (start, end), part in zip(line.segments, parts, strict=True):
@@ -120,12 +121,21 @@ class Pipeline:
             skipped = len(part.text) - len(part.text.lstrip())
             pieces.append(Piece(part, (start, end), (len(text) - skipped, len(text) + len(said))))
             text += said
-        placed, notes = place(marked, text, pieces, self.protection)
+        placed, done = place(marked, text, pieces, self.protection)
         before, after = marked.plain[: line.segments[0][0]], marked.plain[line.segments[-1][1] :]
         placed = before + placed + after
-        if len(parts) > 1:
-            notes = [f"split into {len(parts)}", *notes]
-        return self._said(line.source, placed, parts, [*(note for part in parts for note in part.notes), *notes])
+        split = [f"split into {len(parts)}"] if len(parts) > 1 else []
+        return self._said(line.source, placed, parts, [*split, *notes, *done])
+
+    def _ended_early(self, part: "Translation") -> list[str]:
+        """A word on a translation that the model's positions had no room to end."""
+        longest = self.translator.longest
+        if longest is None:
+            return []
+        written = len(part.tokens) + 1
+        if self.translator.one_sequence:
+            written += len(self.translator.tokenizers.source.encode(part.source)) + 1
+        return [f"may have ended early, at the {longest:,} positions of the model"] if written >= longest else []
 
     def _said(self, source: str, text: str, parts: Sequence["Translation"], notes: list[str]) -> "Translation":
         """The translation as a whole: scored as such where the model can hold it, else the sum of its parts."""
