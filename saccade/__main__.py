@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice, zip_longest
 from pathlib import Path
@@ -142,15 +142,34 @@ def translate(
         bool | None,
         typer.Option("--guard/--no-guard", help="Decode again what repeats itself or runs on. Default: do."),
     ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Split lines into sentences: auto (too long ones), always or never.")
+    ] = None,
+    protect: Annotated[
+        str | None,
+        typer.Option(help="What comes through untouched: tags,variables,urls,emails,numbers (default: all) or none."),
+    ] = None,
+    term: Annotated[
+        list[str] | None, typer.Option(help="A word to leave as it is; may be given more than once.")
+    ] = None,
+    glossary: Annotated[
+        Path | None, typer.Option(help="Terms with one translation: `source term<TAB>target term` lines.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option(help="Go on with OUTPUT.partial, which a run with --resume leaves when it is stopped.")
+    ] = False,
 ) -> None:
     """Translate: one line in, one line out."""
     from saccade.data.corpora import read_lines
     from saccade.display import Display
-    from saccade.files import writing, written_atomically
+    from saccade.files import writing
     from saccade.folder import load
     from saccade.generation.columns import Columns
     from saccade.generation.guard import Tally
     from saccade.generation.rerank import Judge
+    from saccade.text.glossary import Glossary
+    from saccade.text.pipeline import Pipeline
+    from saccade.text.streaming import may_wait, windows
 
     mean: Mean = "log-probabilities" if ensemble_log else "probabilities"
     translator = load([folder, *ensemble], device, mean=mean) if ensemble else load(folder, device)
@@ -177,28 +196,42 @@ def translate(
         "banned": banned or None,
         "shortlist": shortlist,
         "guard": guard,
+        "split": split,
+        "protect": None if protect is None else [kind for kind in protect.split(",") if kind not in ("", "none")],
+        "terms": term,
     }
     search: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
-    lines, done = read_lines(text or input), 0
     columns = Columns(prefix_column, constraints_column, tuple(must or ()))
     guarded = Tally()
-    # A pipe or a device is written to; only a file is put in place whole.
-    special = output == "-" or (Path(output).exists() and not Path(output).is_file())
-    place = nullcontext(None if output == "-" else Path(output)) if special else written_atomically(_resolved(output))
-    with writing(output), place as path, Display().task("translating") as progress, _writer(path) as file:
-        while window := list(islice(lines, WINDOW)):
-            shown = partial(_shown, progress, done)
-            sources, told = columns.read(window, first=done + 1)
-            for translation in translator.stream(sources, shown, first=done + 1, judges=judges, **told, **search):
-                guarded.count(done + 1, translation.notes)
+    pipeline = Pipeline(translator, Glossary.read(glossary) if glossary else None, judges, **search)
+    source, number = text or input, 0
+    typed = source == "-" and sys.stdin.isatty()  # a bar would stand in the way of what a person types
+    with (
+        writing(output),
+        _output(output, resume, numbered=bool(n_best)) as (file, done),
+        Display(quiet=typed).task("translating") as progress,
+    ):
+        for window in windows(read_lines(source), WINDOW, may_wait(source)):
+            begin, number = number, number + len(window)
+            if number <= done:
+                continue  # written before the run was stopped
+            shown = partial(_shown, progress, begin)
+            sources, told = columns.read(window, first=begin + 1)
+            for i, translation in enumerate(pipeline.stream(sources, shown, begin + 1, **told), start=begin):
+                guarded.count(i + 1, translation.notes)
+                if i < done:
+                    continue
                 for best in translation.n_best or [translation]:
-                    line = f"{done} ||| {best.text} ||| {best.score:.4f}" if n_best else best.text
-                    file.write(line + "\n")
+                    file.write(f"{i} ||| {best.text} ||| {best.score:.4f}\n" if n_best else best.text + "\n")
                     if not n_best:
                         break
-                done += 1
-            file.flush()
-    if said := guarded.summary(done):
+                file.flush()
+        if number < done:
+            raise SaccadeError(
+                f"{output}.partial has {done:,} lines, {source} only {number:,}: it was made from another file; "
+                "remove it to begin anew"
+            )
+    if said := guarded.summary(number):
         typer.echo(said, err=True)
 
 
@@ -484,11 +517,27 @@ def _shown(progress: Callable[[int], None], before: int, done: int) -> None:
     progress(before + done)
 
 
-def _writer(path: Path | None) -> Any:
-    """Text as UTF-8 with \\n, whatever the locale says."""
-    if path is not None:
-        return open(path, "w", encoding="utf-8", newline="\n")
-    return nullcontext(_utf8(sys.stdout))
+@contextmanager
+def _output(output: str, resume: bool, numbered: bool) -> Iterator[tuple[IO[str], int]]:
+    """What to write to, as UTF-8 with \\n whatever the locale says, and how many lines of the source are done."""
+    from saccade.files import written_atomically
+    from saccade.text.streaming import resumed
+
+    # A pipe or a device is written to; only a file is put in place whole.
+    if output == "-" or (Path(output).exists() and not Path(output).is_file()):
+        if resume:
+            raise SaccadeError(f"--resume needs a file to go on with, not {output}; name one with --output")
+        if output == "-":
+            yield _utf8(sys.stdout), 0
+            return
+        with open(output, "w", encoding="utf-8", newline="\n") as file:
+            yield file, 0
+    elif resume:
+        with resumed(_resolved(output), numbered) as going_on:
+            yield going_on
+    else:
+        with written_atomically(_resolved(output)) as path, open(path, "w", encoding="utf-8", newline="\n") as file:
+            yield file, 0
 
 
 def _resolved(path: str) -> Path:
@@ -506,6 +555,7 @@ def _translations(system: Path, sources: list[str], beam: int | None, device: st
     from saccade.data.corpora import read_lines
     from saccade.display import Display
     from saccade.folder import load
+    from saccade.text.pipeline import Pipeline
 
     if system.is_file():
         return list(read_lines(system))
@@ -513,7 +563,7 @@ def _translations(system: Path, sources: list[str], beam: int | None, device: st
 
     def translated() -> Iterator[str]:
         with Display().task(f"translating with {system}", len(sources)) as progress:
-            for translation in load(system, device).stream(sources, progress, **search):
+            for translation in Pipeline(load(system, device), **search).stream(sources, progress):
                 yield translation.text
 
     return list(translated())

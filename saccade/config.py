@@ -22,6 +22,7 @@ from saccade.errors import SaccadeError
 from saccade.files import write_text
 
 Size = Literal["tiny", "small", "medium", "base", "big"]
+Placeholder = Literal["tags", "variables", "urls", "emails", "numbers"]
 Probability = Annotated[float, Field(ge=0.0, lt=1.0)]
 
 
@@ -322,7 +323,8 @@ FAMILY_DEFAULTS: dict[str, dict[str, dict[str, Any]]] = {
         "data": {"cleaning": {"max_ratio": float("inf"), "drop_copies": False}},
         "tokenizer": {"joint": False},
         "training": {"validate_bleu_pairs": 0},
-        "search": {"length_penalty": 0.0},
+        # A label holds nothing of the sentence, and parts of a sentence have none.
+        "search": {"length_penalty": 0.0, "split": "never", "protect": []},
     }
 }
 
@@ -400,6 +402,20 @@ class SearchConfig(Section):
         2048, gt=0, description="Refuse a sentence of more pieces than this, rather than take minutes and gigabytes."
     )
     batch_tokens: int = Field(4096, gt=0, description="Most source tokens translated at once, padding counted.")
+    # Text around the model.
+    split: Literal["auto", "always", "never"] = Field(
+        "auto",
+        description="Split a line into sentences, translate them and join them as they were. `auto`: only a line that "
+        "is longer than the model can hold or than any it was trained on; `never`: such a line is refused.",
+    )
+    protect: list[Placeholder] = Field(
+        ["tags", "variables", "urls", "emails", "numbers"],
+        description="Kinds of placeholders that are in the translation as often as in the source, whatever the model "
+        "does; empty: none.",
+    )
+    terms: list[str] = Field(
+        default_factory=list, description="Words that stay as they are, as often as they are in the source."
+    )
 
     # Other searches than beam search, and other choices than the likeliest.
     method: Literal["beam", "diverse", "sample"] = Field(

@@ -34,7 +34,7 @@ def written_atomically(path: str | Path) -> Iterator[Path]:
             part.chmod(0o666 & ~_umask())  # some libraries make files that only their maker may read
         _flush_tree(part)
         os.replace(part, path)
-        _flush(path.parent)
+        flushed(path.parent)
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
@@ -91,10 +91,10 @@ def _flush_tree(path: Path) -> None:
     if path.is_dir():
         for child in path.iterdir():
             _flush_tree(child)
-    _flush(path)
+    flushed(path)
 
 
-def _flush(path: Path) -> None:
+def flushed(path: Path) -> None:
     """Make a file's bytes, or a folder's list of names, reach the disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -1,6 +1,6 @@
 """A trained model at work: text in, translations out, with where it looked."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, overload
@@ -27,6 +27,7 @@ from saccade.generation.words import Speller
 from saccade.looking.terminal import draw_alignment, merge_to_words
 from saccade.models.build import in_one_sequence, longest_sequence
 from saccade.models.protocol import EncoderDecoder
+from saccade.text.pipeline import Pipeline
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,9 +47,10 @@ class Translation:
     score: float  # log-probability of the whole translation, natural logarithm
     tokens: list[str]  # pieces, "▁" before the first of a word
     n_best: list["Translation"] = field(default_factory=list, repr=False)  # all, where more than one was asked for
-    notes: list[str] = field(default_factory=list)  # what the guard did about it
     _ids: list[int] = field(default_factory=list, repr=False)
     _translator: "Translator | None" = field(default=None, repr=False, compare=False)
+    parts: list["Translation"] = field(default_factory=list, repr=False)  # what the model read and wrote, if not this
+    notes: list[str] = field(default_factory=list, repr=False)  # what happened on the way, in words
 
     @cached_property
     def attentions(self) -> list[Array]:
@@ -84,6 +86,22 @@ class Translation:
         target_words = self._translator.tokenizers.target.words(self._ids)
         weights = alignment_of(self.attentions)[: len(self._ids), : len(ids)]
         return merge_to_words(weights, target_words, source.words(ids))
+
+    @cached_property
+    def piece_attention(self) -> Array | None:
+        """Attention between pieces, (target pieces, source pieces), without the ends, averaged by `alignment_of`."""
+        if self._translator is None or not self.attentions or not self._ids:
+            return None
+        pieces = len(self._translator.tokenizers.source.encode(self.source))
+        return alignment_of(self.attentions)[: len(self._ids), :pieces]
+
+    @property
+    def offsets(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+        """Where the pieces of the translation, and those of its source, stand in their texts."""
+        if self._translator is None:
+            return [], []
+        source, target = self._translator.tokenizers
+        return target.offsets(self._ids), source.offsets(source.encode(self.source))
 
     @property
     def alignment(self) -> list[tuple[int, int]]:
@@ -163,14 +181,23 @@ class Translator:
         return next(self.model.parameters()).device
 
     @overload
-    def translate(self, text: str, **told: Any) -> Translation: ...
+    def translate(self, text: str, *, glossary: Mapping[str, str] | None = None, **told: Any) -> Translation: ...
     @overload
-    def translate(self, text: list[str], **told: Any) -> list[Translation]: ...
-    def translate(self, text: str | list[str], **told: Any) -> Translation | list[Translation]:
-        """Translate a sentence, or a list of them into a list. Keywords are those of `stream`."""
+    def translate(
+        self, text: list[str], *, glossary: Mapping[str, str] | None = None, **told: Any
+    ) -> list[Translation]: ...
+    def translate(
+        self, text: str | list[str], *, glossary: Mapping[str, str] | None = None, **told: Any
+    ) -> Translation | list[Translation]:
+        """Translate a text, or a list of them into a list. Keywords are those of `stream`.
+
+        What is too long is split, placeholders and the terms of `glossary` come through (`saccade.text`).
+        """
+        for_each = {name: told.pop(name) for name in ("prefix", "must", "allowed") if name in told}
+        pipeline = Pipeline(self, glossary, **told)
         if isinstance(text, str):
-            return next(self.stream([text], **told))
-        return list(self.stream(text, **told))
+            return next(pipeline.stream([text], **for_each))
+        return list(pipeline.stream(text, **for_each))
 
     def stream(
         self,
@@ -184,8 +211,9 @@ class Translator:
         allowed: Phrases | None = None,
         **search: Any,
     ) -> Iterator[Translation]:
-        """Translations of `texts`, in their order; those of like length are worked on together.
+        """Translations of sentences, in their order, each as soon as it is ready; like lengths are worked on together.
 
+        This is the model alone: nothing is split and nothing put in (`translate` does that).
         `first` is the number by which a sentence that is refused is named, if it is the first. `judges` rerank what
         the search has found. `prefix`: how each translation begins; `must`: phrases that it holds; `allowed`: the words
         whose pieces it may use. They are one for all, or one for each text. Other keywords override the folder's search
@@ -205,6 +233,7 @@ class Translator:
             raise SaccadeError(f"search.must needs beam search; set search.method=beam (now {settings.method})")
         book = self._book(settings)
         found: dict[int, Guarded] = {}
+        done = 0
         by_length = sorted((i for i in range(len(texts)) if not blank[i]), key=lambda i: -len(encoded[i]))
         for batch in _by_tokens(by_length, encoded, WINDOW * pool.batch_tokens):
             batch_jobs = [jobs[i] for i in batch]
@@ -222,9 +251,11 @@ class Translator:
                     )
             if progress is not None:
                 progress(len(found))
-        for i, text in enumerate(texts):
-            # A blank line has nothing to translate and stays what it is.
-            yield self._translation(text, found[i]) if i in found else Translation(text, text, 0.0, [])
+            while done < len(texts) and (blank[done] or done in found):
+                yield self._ready(texts[done], found, done)
+                done += 1
+        for i in range(done, len(texts)):
+            yield self._ready(texts[i], found, i)
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
         """log P(target | source) of each pair under the model, the end of the sentence counted."""
@@ -357,6 +388,10 @@ class Translator:
         log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
         of_gold = log_probs.gather(-1, batch.gold.unsqueeze(-1)).squeeze(-1)
         return [float(x) for x in (of_gold * (batch.gold != PAD)).sum(1)]
+
+    def _ready(self, text: str, found: dict[int, Guarded], i: int) -> Translation:
+        # A blank line has nothing to translate and stays what it is.
+        return self._translation(text, found[i]) if i in found else Translation(text, text, 0.0, [])
 
     def _translation(self, text: str, answer: Guarded) -> Translation:
         made = [

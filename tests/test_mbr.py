@@ -63,7 +63,7 @@ def test_a_text_drawn_twice_counts_twice_and_equals_keep_their_order():
 
 def test_a_folder_chooses_by_risk_from_its_own_samples_or_beam(trained: Path) -> None:
     translator = saccade.load(trained)
-    for options in ({"method": "sample", "temperature": 0.8}, {"beam": 8}):
+    for options in ({"method": "sample", "temperature": 0.8, "protect": []}, {"beam": 8, "protect": []}):
         pool = translator.translate(LINES, **options, n_best=8)
         chosen = translator.translate(LINES, **options, mbr=8, n_best=2)
         assert chosen[2].text == ""

@@ -43,7 +43,7 @@ def by_hand(pool, judges, length_penalty=1.0):
 @pytest.mark.parametrize("length_penalty", [0.0, 1.0])
 def test_the_order_is_that_of_the_weighted_sum(trained: Path, second: Path, backward: Path, length_penalty) -> None:
     translator, other, back = saccade.load(trained), saccade.load(second), saccade.load(backward)
-    options = {"beam": 6, "length_penalty": length_penalty}
+    options = {"beam": 6, "length_penalty": length_penalty, "protect": []}
     pool = translator.translate(LINES, **options, n_best=6)
     plain = [[t.text for t in one.n_best] for one in pool]
     changed = 0
@@ -75,7 +75,7 @@ def test_a_judge_without_weight_changes_nothing(trained: Path, second: Path) -> 
 
 def test_draws_are_reranked_too_and_the_batch_never_matters(trained: Path, second: Path) -> None:
     translator, judges = saccade.load(trained), [Judge(saccade.load(second), 1.0)]
-    options = {"method": "sample", "beam": 6, "temperature": 0.8}
+    options = {"method": "sample", "beam": 6, "temperature": 0.8, "protect": []}
     pool = translator.translate(LINES, **options, n_best=6)
     ranked = translator.translate(LINES, **options, judges=judges)
     for candidates, translation in zip(pool, ranked, strict=True):

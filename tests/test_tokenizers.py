@@ -82,6 +82,20 @@ def test_decoding_gives_back_the_text_exactly(kind: str, text: str) -> None:
 
 
 @each_kind
+@settings(max_examples=100, deadline=None)
+@given(text=difficult_line)
+def test_offsets_cut_the_text_into_what_each_piece_says(kind: str, text: str) -> None:
+    tokenizer = TRAINED[kind]
+    ids = tokenizer.encode(text)
+    offsets = tokenizer.offsets(ids)
+    assert len(offsets) == len(ids)
+    assert "".join(text[start:end] for start, end in offsets) == text
+    for (start, end), piece in zip(offsets, tokenizer.pieces(ids), strict=True):
+        if not piece.startswith("<0x"):
+            assert text[start:end].replace(" ", "▁") in piece
+
+
+@each_kind
 def test_difficult_texts_come_back(kind: str) -> None:
     tokenizer = TRAINED[kind]
     assert [tokenizer.decode(ids) for ids in tokenizer.encode_batch(NASTY)] == NASTY

@@ -12,7 +12,7 @@ import shlex
 import sys
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import cast
 
@@ -61,7 +61,7 @@ def bytes_of(path: str) -> Iterator[io.BufferedReader]:
     with ExitStack() as stack:
         try:
             if path == STANDARD_INPUT:
-                stream = cast(io.BufferedReader, sys.stdin.buffer)
+                stream = stack.enter_context(_standard_input())
                 if not isinstance(stream, io.BufferedReader):  # a stand-in for standard input cannot peek
                     stream = io.BufferedReader(stream)
                     stack.callback(stream.detach)
@@ -77,6 +77,14 @@ def bytes_of(path: str) -> Iterator[io.BufferedReader]:
             ) from None
         except OSError as error:
             raise _unreadable(path, error) from None
+
+
+def _standard_input() -> AbstractContextManager[io.BufferedReader]:
+    """Standard input as a file of its own: a thread may wait in it while the program ends."""
+    try:
+        return open(os.dup(sys.stdin.fileno()), "rb")
+    except (OSError, ValueError):
+        return nullcontext(cast(io.BufferedReader, sys.stdin.buffer))
 
 
 def check_readable(path: str) -> None:

@@ -5,6 +5,7 @@ signs); a run is bytes; a piece is a string of bytes that came up often. All 256
 nothing is unknown, and decoding is putting the bytes side by side.
 """
 
+import codecs
 import json
 import math
 import os
@@ -13,7 +14,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import groupby, islice
+from itertools import accumulate, groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -154,6 +155,13 @@ class Tokenizer:
     def same_as(self, other: "Tokenizer") -> bool:
         """Whether both cut every text alike, into pieces with the same ids."""
         return self is other or self._library.to_str() == other._library.to_str()
+
+    def offsets(self, ids: Sequence[int]) -> list[tuple[int, int]]:
+        """Where each piece stands in what `decode` gives; a character in several pieces is the last one's."""
+        decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        ends = list(accumulate(len(decoder.decode(self._bytes[id])) for id in ids))
+        skipped = int(self._begins_with_space and b"".join(self._bytes[id] for id in ids).startswith(b" "))
+        return [(max(start - skipped, 0), max(end - skipped, 0)) for start, end in zip([0, *ends], ends, strict=False)]
 
     def save(self, path: str | Path) -> None:
         """Write one JSON file, in the library's own format."""

@@ -1,0 +1,203 @@
+"""Does a number survive in a translation?
+
+A number is a run of digits with single separators between them. It *survives* where the translation has
+
+1. the same value in digits: grouped or not, with either decimal sign, in the digits of any script, with or without
+   leading zeros and with or without a fraction of zeros (`1,234.50` = `1.234,5` = `1 234,5` = `١٢٣٤٫٥`; `05` = `5`); or
+2. the hour of the other clock, where it is the hour of a time (`8:15 PM` = `20:15`; `19.02` = `7:02`); or
+3. its word in the target language, cardinal or ordinal, as num2words gives it, where a word begins with it (`3` =
+   `drei`, `dreijährige`), its Roman numeral up to 39, or the name of the month, where it is a number of a date
+   (`3/28/1986` = `28. März 1986`).
+
+A separator may be a decimal sign (the last one) or one between thousands (three digits follow). A run that is neither,
+such as `28.03.1986` or `1.2.3`, is several numbers. Digits that stand for one number do not stand for another: `5 of 5`
+needs two. Numbers that the translation has beyond those of the source are left alone: they may be words of the source.
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from babel import Locale, UnknownLocaleError
+from num2words import num2words
+
+from saccade.text.spans import UNSPACED
+
+# A digit after a letter is part of a name (A4, mp3), unless it is a letter of a script without spaces (1942年6月).
+NUMBER = re.compile(rf"(?:(?<!\w)|(?<=[{UNSPACED}]))\d+(?:[.,'’٬٫\u00a0\u202f]\d+)*")
+_RUN = re.compile(r"\d+(?:[.,'’٬٫\u00a0\u202f ]\d+)*")
+_GROUP = re.compile(r"\d+")
+_CLOCK = re.compile(r"[:.]\d\d(?:[:.]\d\d)?(?:\s*([ap])\.?m\b)?|\s*([ap])\.?m\b", re.IGNORECASE)
+_TIME = re.compile(r"\b([01]?\d|2[0-3]):([0-5]\d)\b", re.ASCII)
+_DATE = re.compile(r"[/\-.月월]")
+_ROMAN = ("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
+_LONGEST_WORD = 6  # digits of a number that may be a word
+_SHORT = 3
+
+Value = tuple[str, str]  # digits before and after the decimal sign
+
+
+class Found(NamedTuple):
+    """Where a number stands in a text."""
+
+    start: int
+    end: int
+
+
+def numbers_in(text: str) -> list[Found]:
+    """The numbers of a text; a run that is no single number is cut into its groups."""
+    found = []
+    for run in NUMBER.finditer(text):
+        if values(run.group()):
+            found.append(Found(*run.span()))
+        else:
+            found += [Found(run.start() + g.start(), run.start() + g.end()) for g in _GROUP.finditer(run.group())]
+    return found
+
+
+def values(run: str) -> set[Value]:
+    """What a run of digits and separators can mean: `1.234` is a thousand and more, or one and a fraction."""
+    groups = [_ascii(group) for group in _GROUP.findall(run)]
+    thousands = all(len(group) == 3 for group in groups[1:]) and (len(groups) == 1 or len(groups[0]) <= 3)
+    meant = {(_whole("".join(groups)), "")} if thousands else set()
+    if len(groups) > 1 and all(len(group) == 3 for group in groups[1:-1]):
+        # Three digits may be thousands: there, zeros say something.
+        fraction = groups[-1] if len(groups[-1]) == 3 else groups[-1].rstrip("0")
+        meant.add((_whole("".join(groups[:-1])), fraction))
+    return meant
+
+
+def survivors(
+    source: str, numbers: Sequence[Found], target: str, language: str = "", taken: Sequence[tuple[int, int]] = ()
+) -> list[Found | None]:
+    """For each number of the source, where the translation has it; None: it is lost.
+
+    `taken` are stretches of the translation that are something else, such as addresses.
+    """
+    candidates = [found for found in _candidates(target) if not _overlaps(found[0], taken)]
+    used: list[Found] = []
+    result: list[Found | None] = [None] * len(numbers)
+
+    def settle(meant: list[set[Value]]) -> None:
+        # Long numbers first, and whole runs before pieced ones: `12` must not be made of the `1` and the `2` of others.
+        for i in sorted(range(len(numbers)), key=lambda i: -(numbers[i].end - numbers[i].start)):
+            if result[i] is not None:
+                continue
+            for place, value in candidates:
+                if value & meant[i] and not _overlaps(place, used):
+                    used.append(place)
+                    result[i] = place
+                    break
+
+    meant = [values(source[n.start : n.end]) for n in numbers]
+    settle(meant)
+    settle([_other_clock(source, n) for n in numbers])
+    for i in [i for i, place in enumerate(result) if place is None]:
+        # A number that has a word leaves its digits to an equal one that has none: 5月5日 is 5. Mai.
+        for j in [i, *(j for j in range(len(numbers)) if result[j] and meant[j] & meant[i])]:
+            place = _first_word(_words_for(source, numbers[j], language), target, [*taken, *used])
+            if place:
+                used.append(place)
+                result[i], result[j] = result[j], place
+                break
+    return result
+
+
+def _candidates(text: str) -> list[tuple[Found, set[Value]]]:
+    """Every row of neighbouring groups that can be a number, the fewest groups first."""
+    found = []
+    for run in _RUN.finditer(text):
+        groups = list(_GROUP.finditer(run.group()))
+        for i in range(len(groups)):
+            for j in range(i, min(i + 6, len(groups))):
+                piece = run.group()[groups[i].start() : groups[j].end()]
+                if meant := values(piece):
+                    place = Found(run.start() + groups[i].start(), run.start() + groups[j].end())
+                    found.append((j - i, place, meant))
+    for time in _TIME.finditer(text):
+        hour, minutes = int(time.group(1)), time.group(2).rstrip("0")  # 19.02 is 19:02, or 7:02
+        found.append((1, Found(*time.span()), {(str(h), minutes) for h in (hour, hour + 12, hour - 12) if 0 <= h < 24}))
+    return [(place, meant) for _, place, meant in sorted(found, key=lambda f: (f[0], f[1]))]
+
+
+def _other_clock(source: str, number: Found) -> set[Value]:
+    text = source[number.start : number.end]
+    if not (text.isdecimal() and len(text) <= 2 and (clock := _CLOCK.match(source, number.end))):
+        return set()
+    hour, half = int(text), (clock.group(1) or clock.group(2) or "").lower()
+    if half == "p" and hour < 12:
+        return {(str(hour + 12), "")}
+    if half == "a" and hour == 12:
+        return {("0", "")}
+    if not half and hour == 0:
+        return {("12", "")}
+    return {(str(hour - 12), "")} if not half and 12 < hour < 24 else set()
+
+
+def _words_for(source: str, number: Found, language: str) -> tuple[str, ...]:
+    text = _ascii(source[number.start : number.end])
+    if not text.isdecimal() or len(text) > _LONGEST_WORD:
+        return ()
+    value = int(text)
+    words = _number_words(value, language)
+    if 1 <= value < 40:
+        words += ("X" * (value // 10) + _ROMAN[value % 10],)
+    if 1 <= value <= 12 and (source[: number.start].endswith(("/", "-", ".")) or _DATE.match(source, number.end)):
+        words += _months(value, language)
+    return words
+
+
+@lru_cache(4096)
+def _number_words(value: int, language: str) -> tuple[str, ...]:
+    words = []
+    if language:
+        for to in ("cardinal", "ordinal"):
+            try:
+                words.append(str(num2words(value, lang=language, to=to)).casefold())
+            except (NotImplementedError, ValueError, TypeError, KeyError, IndexError, AttributeError, OverflowError):
+                continue  # num2words has no such language, or no such form in it
+    return tuple(words)
+
+
+@lru_cache(256)
+def _months(value: int, language: str) -> tuple[str, ...]:
+    try:
+        months = Locale.parse(language, sep="-" if "-" in language else "_").months
+    except (UnknownLocaleError, ValueError, TypeError):
+        return ()
+    return tuple(months[form]["wide"][value] for form in ("format", "stand-alone"))
+
+
+def _first_word(words: Sequence[str], text: str, used: Sequence[tuple[int, int]]) -> Found | None:
+    """Where a word of the text begins with one of `words`; its last letter may be inflected. A numeral stands alone."""
+    small = text.lower() if len(text.lower()) == len(text) else text
+    for word in words:
+        numeral = word.isupper() and word.isascii()
+        # Of a long word anything may follow, of a short one two letters: eins, and ein, eine, einen.
+        forms = [(word, 0)] if numeral else [(word.lower(), 2 if len(word) <= _SHORT else len(text))]
+        if len(word) > _SHORT and not numeral:
+            forms.append((word.lower()[:-1], 2))
+        for form, more in forms:
+            start = -1
+            while (start := (text if numeral else small).find(form, start + 1)) >= 0:
+                end = start + len(form)
+                while end < len(text) and text[end].isalnum():
+                    end += 1
+                alone = start == 0 or not text[start - 1].isalnum()
+                if alone and end - start - len(form) <= more and not _overlaps((start, end), used):
+                    return Found(start, end)
+    return None
+
+
+def _overlaps(place: tuple[int, int], others: Sequence[tuple[int, int]]) -> bool:
+    return any(place[0] < end and start < place[1] for start, end in others)
+
+
+def _ascii(digits: str) -> str:
+    return "".join(str(unicodedata.decimal(c)) if not c.isascii() and c.isdecimal() else c for c in digits)
+
+
+def _whole(digits: str) -> str:
+    return digits.lstrip("0") or "0"

@@ -1,0 +1,211 @@
+"""Text to text around a model: protect → split → translate → place → join. The command line and servers share it.
+
+A line that fits, and whose translation has all that must be in it, is what the model made of it, untouched.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from saccade.errors import SaccadeError
+from saccade.text.alignment import Piece, Range
+from saccade.text.glossary import Glossary
+from saccade.text.placeholders import Protection
+from saccade.text.placing import Marked, mark, place, source_itself
+from saccade.text.segments import Limits, fits, segments, space_between
+
+if TYPE_CHECKING:
+    from saccade.generation.orders import Phrases
+    from saccade.generation.rerank import Judge
+    from saccade.translator import Translation, Translator
+
+
+class _Line(NamedTuple):
+    marked: Marked
+    segments: list[Range]  # of the marked line's plain text
+    source: str
+
+
+class Pipeline:
+    """A translator for any text, with the settings of one request."""
+
+    def __init__(
+        self,
+        translator: "Translator",
+        glossary: Mapping[str, str] | Glossary | None = None,
+        judges: Sequence["Judge"] = (),
+        **search: Any,
+    ) -> None:
+        config = translator.config
+        settings = config.with_changes({"search": search}).search if search else config.search
+        self.translator = translator
+        self.search = search | ({"judges": judges} if judges else {})
+        self.settings = settings
+        self.protection = Protection(settings.protect, settings.terms, glossary, config.data.target)
+        longest = translator.longest
+        if longest is not None:
+            # Room for its end and, where source and target share the positions, for as long a translation.
+            longest = longest // 2 - 1 if translator.one_sequence else longest - 1
+        self.limits = Limits(
+            settings.max_source if longest is None else min(settings.max_source, longest),
+            config.data.cleaning.max_characters if config.data.cleaning.enabled else None,
+        )
+
+    def stream(
+        self,
+        texts: Sequence[str],
+        progress: Callable[[int], None] | None = None,
+        first: int = 1,
+        *,
+        prefix: "str | Sequence[str] | None" = None,
+        must: "Phrases | None" = None,
+        allowed: "Phrases | None" = None,
+    ) -> Iterator["Translation"]:
+        """Translations of `texts` in their order, each as soon as it is ready; `first` is the first one's number.
+
+        `prefix`, `must` and `allowed` are those of `Translator.stream`, for whole texts: one that is told how to begin
+        or what to hold is not split.
+        """
+        lines = [self._prepare(text, number) for number, text in enumerate(texts, start=first)]
+        # A line with nothing to translate takes the place of one, so that a line refused is named by its number.
+        counts = [max(len(line.segments), 1) for line in lines]
+        pieces = [piece for line in lines for piece in _texts_of(line)]
+
+        def shown(done: int) -> None:
+            if progress is not None:
+                progress(done * len(lines) // len(pieces))
+
+        told = {
+            name: _spread(name, value, counts, first)
+            for name, value in (("prefix", prefix), ("must", must), ("allowed", allowed))
+            if value is not None
+        }
+        translated = self.translator.stream(pieces, shown, first=first, **told, **self.search)
+        for line, count in zip(lines, counts, strict=True):
+            yield self._finish(line, [next(translated) for _ in range(count)])
+
+    def _prepare(self, text: str, number: int) -> _Line:
+        marked = mark(text, self.protection)
+        if _nothing_to_say(marked):
+            return _Line(marked, [], text)
+        if self.settings.split == "never":
+            return _Line(marked, [(0, len(marked.plain))], text)
+        if self.settings.split == "auto" and not marked.spans and "\n" not in text and self._fits(text):
+            return _Line(marked, [(0, len(text))], text)
+        whole = [(span.start, span.end) for span in marked.words]
+        found = segments(
+            marked.plain,
+            self.translator.tokenizers.source,
+            self.limits,
+            self.translator.config.data.source,
+            always=self.settings.split == "always",
+            whole=whole,
+            where=f"line {number:,}",
+        )
+        if len(found) == 1 and not marked.tags and "\n" not in text:
+            found = [(0, len(marked.plain))]  # as it is, white space and all
+        return _Line(marked, found, text)
+
+    def _fits(self, text: str) -> bool:
+        return fits(text, self.translator.tokenizers.source, self.limits)
+
+    def _finish(self, line: _Line, parts: Sequence["Translation"]) -> "Translation":
+        if not line.segments:
+            blank = parts[0]
+            return replace(blank, source=line.source, text=source_itself(line.marked))
+        most = max(len(part.n_best) for part in parts)
+        if most == 0:
+            return self._joined(line, parts)
+        made = [self._joined(line, [_nth(part, rank) for part in parts]) for rank in range(most)]
+        if made == parts[0].n_best:
+            return parts[0]
+        best = replace(made[0], n_best=[])
+        best.n_best.extend([best, *made[1:]])
+        return best
+
+    def _joined(self, line: _Line, parts: Sequence["Translation"]) -> "Translation":
+        """One translation of a line from those of its segments."""
+        marked = line.marked
+        untouched = line.segments == [(0, len(line.source))] and marked.plain == line.source
+        notes = [note for part in parts for note in (*part.notes, *self._ended_early(part))]
+        if untouched and not self.protection.losses(line.source, marked.spans, parts[0].text):
+            return replace(parts[0], notes=notes) if notes != parts[0].notes else parts[0]
+        text = ""
+        pieces: list[Piece] = []
+        for (start, end), part in zip(line.segments, parts, strict=True):
+            said = part.text.strip()
+            if pieces:
+                text += marked.plain[pieces[-1].source[1] : start] or space_between(text, said)
+            skipped = len(part.text) - len(part.text.lstrip())
+            pieces.append(Piece(part, (start, end), (len(text) - skipped, len(text) + len(said))))
+            text += said
+        placed, done = place(marked, text, pieces, self.protection)
+        before, after = marked.plain[: line.segments[0][0]], marked.plain[line.segments[-1][1] :]
+        placed = before + placed + after
+        split = [f"split into {len(parts)}"] if len(parts) > 1 else []
+        return self._said(line.source, placed, parts, [*split, *notes, *done])
+
+    def _ended_early(self, part: "Translation") -> list[str]:
+        """A word on a translation that the model's positions had no room to end."""
+        longest = self.translator.longest
+        if longest is None:
+            return []
+        written = len(part.tokens) + 1
+        if self.translator.one_sequence:
+            written += len(self.translator.tokenizers.source.encode(part.source)) + 1
+        return [f"may have ended early, at the {longest:,} positions of the model"] if written >= longest else []
+
+    def _said(self, source: str, text: str, parts: Sequence["Translation"], notes: list[str]) -> "Translation":
+        """The translation as a whole: scored as such where the model can hold it, else the sum of its parts."""
+        held = self._fits(source) and fits(text, self.translator.tokenizers.target, self.limits)
+        if len(parts) == 1 and held:
+            return replace(self.translator.forced(source, text), parts=list(parts), notes=notes)
+        return replace(
+            parts[0],
+            source=source,
+            text=text,
+            score=sum(part.score for part in parts),
+            tokens=[token for part in parts for token in part.tokens],
+            n_best=[],
+            parts=list(parts),
+            notes=notes,
+            _ids=[],
+            _translator=None,
+        )
+
+
+def _spread(name: str, given: Any, counts: Sequence[int], first: int) -> list[Any]:
+    """What each piece is told, from what each line is: one for all, or one each."""
+    # A text is one for all, and so is a list of texts where lists are wanted.
+    common = isinstance(given, str) or (name != "prefix" and all(isinstance(part, str) for part in given))
+    each = [given] * len(counts) if common else list(given)
+    if len(each) != len(counts):
+        raise SaccadeError(f"{name}: {len(each)} for {len(counts)} texts; give one for all, or one each")
+    spread: list[Any] = []
+    for number, (value, count) in enumerate(zip(each, counts, strict=True), start=first):
+        if count > 1 and value:
+            raise SaccadeError(
+                f"line {number:,}: is split into {count} sentences, and {name} is for a whole one; "
+                "give it sentence by sentence, or set search.split=never"
+            )
+        spread += [value] * count
+    return spread
+
+
+def _texts_of(line: _Line) -> list[str]:
+    return [line.marked.plain[start:end] for start, end in line.segments] or [""]
+
+
+def _nth(part: "Translation", rank: int) -> "Translation":
+    return part.n_best[min(rank, len(part.n_best) - 1)] if part.n_best else part
+
+
+def _nothing_to_say(marked: Marked) -> bool:
+    """Whether a line holds nothing but white space, signs and what stays as it is."""
+    if not marked.spans or any(span.kind == "numbers" for span in marked.words):
+        return not marked.plain.strip()
+    rest, position = "", 0
+    for span in marked.words:
+        rest += marked.plain[position : span.start]
+        position = span.end
+    return not any(character.isalnum() for character in rest + marked.plain[position:])

@@ -1,0 +1,117 @@
+"""Lines in, lines out, as they come: windows of lines to translate together, and files that are gone on with.
+
+What is held is a window, whatever the length of the file. A file is cut into windows at the same lines every time, so
+that a run that was stopped and resumed translates the very batches of the run that was not.
+"""
+
+import os
+import queue
+import stat
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import IO
+
+from saccade.data.lines import STANDARD_INPUT
+from saccade.errors import SaccadeError
+from saccade.files import flushed, writing
+
+FIRST_WINDOW = 64  # lines: the first answers come soon, and the windows double until they are worth sorting by length
+LINGER = 0.1  # seconds that lines which come one by one are waited for, to be translated together
+
+
+def windows(lines: Iterator[str], most: int, waits: bool = False) -> Iterator[list[str]]:
+    """Lines in groups of at most `most`; where the input may keep one waiting, what is there is a group."""
+    if waits:
+        yield from _arriving(lines, most)
+        return
+    size = min(FIRST_WINDOW, most)
+    while window := list(islice(lines, size)):
+        yield window
+        size = min(2 * size, most)
+
+
+def may_wait(path: str) -> bool:
+    """Whether reading can wait for someone who writes: a terminal or a pipe, as opposed to a file."""
+    try:
+        mode = os.fstat(sys.stdin.fileno()).st_mode if path == STANDARD_INPUT else os.stat(path).st_mode
+    except (OSError, ValueError):  # not there, which is said when it is read, or a stand-in for standard input
+        return False
+    return not stat.S_ISREG(mode)
+
+
+def _arriving(lines: Iterator[str], most: int) -> Iterator[list[str]]:
+    """What has come when the last group is done, read by a thread that is never more than a window ahead."""
+    waiting: queue.Queue[str | BaseException | None] = queue.Queue(most)
+
+    def read() -> None:
+        try:
+            for line in lines:
+                waiting.put(line)
+            waiting.put(None)
+        except BaseException as error:  # to be raised where the lines are used
+            waiting.put(error)
+
+    threading.Thread(target=read, daemon=True, name="reading").start()
+    ended = False
+    while not ended:
+        window: list[str] = []
+        until = None
+        while len(window) < most:
+            try:
+                line = waiting.get(timeout=None if until is None else max(until - time.monotonic(), 0))
+            except queue.Empty:
+                break
+            if isinstance(line, BaseException):
+                yield from [window] if window else []
+                raise line
+            if line is None:
+                ended = True
+                break
+            window.append(line)
+            until = until or time.monotonic() + LINGER
+        if window:
+            yield window
+
+
+@contextmanager
+def resumed(path: Path, numbered: bool = False) -> Iterator[tuple[IO[str], int]]:
+    """A file to go on with: yields it, open at its end, and how many lines of the source are done.
+
+    It lies beside as `path.partial`, and takes `path`'s place when all is done. A last line that was cut off is written
+    again. With `numbered`, lines begin with the number of their source, which may have several: its last is done again.
+    """
+    partial = path.with_name(path.name + ".partial")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial.touch()
+    with open(partial, "r+b") as file:
+        done, size = _complete(file, numbered)
+        file.truncate(size)
+    with open(partial, "a", encoding="utf-8", newline="\n") as text:
+        yield text, done
+    with writing(path):
+        flushed(partial)
+        os.replace(partial, path)
+        flushed(path.parent)
+
+
+def _complete(file: IO[bytes], numbered: bool) -> tuple[int, int]:
+    """How many lines of the source a partial file holds the whole of, and how many bytes those are."""
+    lines = size = 0
+    number, begin = b"", 0  # of the last source, and where its lines begin
+    for line in file:
+        if not line.endswith(b"\n"):
+            break
+        if numbered and (its := line.split(b" ", 1)[0]) != number:
+            number, begin = its, size
+        lines += 1
+        size += len(line)
+    if not numbered:
+        return lines, size
+    if number and not number.isdigit():
+        raise SaccadeError(f"{file.name}: not written with --n-best; take the option off, or remove the file")
+    return int(number or 0), begin

@@ -1,0 +1,212 @@
+"""Lines are written as soon as they are ready, in order, in constant memory; a run that was killed goes on."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import Command, Start
+from test_placeholders import untrained
+
+import saccade
+from saccade import SaccadeError
+from saccade.__main__ import WINDOW, main
+from saccade.text.pipeline import Pipeline
+from saccade.text.streaming import may_wait, resumed, windows
+
+LINES = [f"March {1 + n % 28}, {1900 + n}{' or seventeen' * (n % 3)}" for n in range(150)]
+
+
+def run_main(*arguments: str) -> None:
+    sys.argv = ["saccade", *arguments]
+    main()
+
+
+def test_windows_begin_small_and_are_always_the_same() -> None:
+    sizes = [len(window) for window in windows(iter(["x"] * 20_000), 4096)]
+    assert sizes[:8] == [64, 128, 256, 512, 1024, 2048, 4096, 4096]
+    assert sum(sizes) == 20_000
+    assert [len(window) for window in windows(iter(["x"] * 5), 2)] == [2, 2, 1]
+    assert list(windows(iter([]), 4096)) == []
+
+
+def test_what_is_there_is_translated_without_waiting_for_more() -> None:
+    def slow() -> Iterator[str]:
+        yield from ("one", "two")
+        time.sleep(0.6)
+        yield "three"
+
+    begin = time.monotonic()
+    found = windows(slow(), 4096, waits=True)
+    assert next(found) == ["one", "two"]
+    assert time.monotonic() - begin < 0.5
+    assert list(found) == [["three"]]
+    assert list(windows(iter([]), 4096, waits=True)) == []
+    assert [len(window) for window in windows(iter(["x"] * 10), 4, waits=True)] == [4, 4, 2]
+
+
+def test_a_reader_that_fails_is_heard() -> None:
+    def broken() -> Iterator[str]:
+        yield "one"
+        raise SaccadeError("line 2: not UTF-8")
+
+    found = windows(broken(), 4096, waits=True)
+    assert next(found) == ["one"]
+    with pytest.raises(SaccadeError, match="line 2"):
+        next(found)
+
+
+def test_files_never_wait_and_pipes_may(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    os.mkfifo(tmp_path / "pipe")
+    assert not may_wait(str(tmp_path / "file"))
+    assert may_wait(str(tmp_path / "pipe"))
+    assert not may_wait(str(tmp_path / "nothing"))
+
+
+def test_a_person_who_types_is_answered_line_by_line(trained: Path) -> None:
+    line = [sys.executable, "-m", "saccade", "translate", str(trained), "--beam", "1"]
+    expected = saccade.load(trained).translate(["seventeen", "", "{x} one"], beam=1)
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        assert run.stdin is not None
+        assert run.stdout is not None
+        assert run.stderr is not None
+        for translation in expected:
+            run.stdin.write(translation.source.encode() + b"\n")
+            run.stdin.flush()
+            assert run.stdout.readline().decode() == translation.text + "\n"
+        assert run.poll() is None, "it waits for more"
+        # A reader that goes away while the next line is waited for ends it without a cry.
+        run.stdout.close()
+        run.stdin.write(b"seventeen\n")
+        run.stdin.flush()
+        assert run.wait(timeout=60) != 0
+        said = run.stderr.read()
+        run.stdin.close()
+    assert said == b""
+
+
+def test_lines_are_yielded_before_the_last_batch_is_done(trained: Path) -> None:
+    batches: list[int] = []
+    lines = sorted(LINES[:12], key=len, reverse=True)
+    stream = saccade.load(trained).stream(lines, batches.append, beam=1, batch_tokens=1)
+    next(stream)
+    assert len(batches) == 1
+    assert len(list(stream)) == 11
+
+
+def test_each_line_is_flushed_as_it_is_written(trained: Path, command: Command, tmp_path: Path) -> None:
+    """Read through a pipe while the command is still at work: the first lines come before the last are read."""
+    os.mkfifo(tmp_path / "in")
+    line = [sys.executable, "-m", "saccade", "translate", str(trained), "--beam", "1", "-i", str(tmp_path / "in")]
+    with subprocess.Popen(line, stdout=subprocess.PIPE) as run, open(tmp_path / "in", "w") as source:
+        assert run.stdout is not None
+        source.write("one\ntwo\n")
+        source.flush()
+        first = [run.stdout.readline() for _ in range(2)]
+        source.write("three\n")
+        source.close()
+        rest = run.stdout.read()
+    expected = [t.text + "\n" for t in saccade.load(trained).translate(["one", "two", "three"], beam=1)]
+    assert (b"".join(first) + rest).decode() == "".join(expected)
+
+
+@pytest.mark.parametrize("n_best", [None, "2"])
+def test_a_run_killed_at_any_moment_goes_on_to_the_same_file(
+    trained: Path, command: Command, start: Start, tmp_path: Path, n_best: str | None
+) -> None:
+    source, whole, out = tmp_path / "in", tmp_path / "whole", tmp_path / "out"
+    partial = tmp_path / "out.partial"
+    source.write_text("".join(line + "\n" for line in LINES))
+    options = ["--beam", n_best or "1", "--device", "cpu", *(["--n-best", n_best] if n_best else [])]
+    assert command("translate", trained, "-i", source, "-o", whole, *options).status == 0
+    arguments = ["translate", str(trained), "-i", str(source), "-o", str(out), "--resume", *options]
+    killed, sizes = 0, [0]
+    for rows in (1, 30, 70, 110):
+        run = start(run_main, *arguments)
+        while run.is_alive() and (not partial.exists() or partial.read_bytes().count(b"\n") < rows):
+            time.sleep(0.002)
+        run.kill()
+        run.join()
+        killed += run.exitcode == -9
+        assert not out.exists()
+        sizes.append(partial.stat().st_size)
+        # Whatever the disk had of the last line when the power went.
+        with open(partial, "r+b") as file:
+            file.truncate(max(sizes[-1] - rows % 7, 0))
+    assert killed == 4
+    assert sizes == sorted(sizes)
+    assert sizes[-1] < whole.stat().st_size
+    before = partial.read_bytes()
+    assert command(*arguments).status == 0
+    assert out.read_bytes() == whole.read_bytes()
+    assert before.rpartition(b"\n")[0] in out.read_bytes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out", "whole"]
+    assert command(*arguments).status == 0, "a finished file is made again"
+    assert out.read_bytes() == whole.read_bytes()
+
+
+def test_what_is_done_is_not_translated_again(trained: Path, command: Command, tmp_path: Path) -> None:
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.write_text("".join(line + "\n" for line in LINES[:70]))
+    (tmp_path / "out.partial").write_text("kept\n" * 65 + "torn")
+    assert command("translate", trained, "-i", source, "-o", out, "--beam", 1, "--resume").status == 0
+    rows = out.read_text().splitlines()
+    assert rows[:65] == ["kept"] * 65
+    assert rows[65:] == [t.text for t in saccade.load(trained).translate(LINES[65:70], beam=1)]
+
+
+def test_resume_says_what_it_cannot_do(trained: Path, command: Command, tmp_path: Path) -> None:
+    needs = command("translate", trained, "--resume", stdin=b"one\n")
+    assert needs.status == 2
+    assert "--resume needs a file to go on with" in needs.err
+    (tmp_path / "out.partial").write_text("a\nb\nc\n")
+    longer = command("translate", trained, "-o", tmp_path / "out", "--resume", stdin=b"one\n")
+    assert longer.status == 2
+    assert "has 3 lines, - only 1" in longer.err.replace("\n", "")
+    assert (tmp_path / "out.partial").read_text() == "a\nb\nc\n"
+    numbered = command("translate", trained, "-o", tmp_path / "out", "--resume", "--n-best", 2, stdin=b"one\n" * 9)
+    assert numbered.status == 2
+    assert "not written with --n-best" in numbered.err
+
+
+def test_a_run_that_stops_leaves_its_lines_to_go_on_with(tmp_path: Path) -> None:
+    def stopped() -> None:
+        with resumed(tmp_path / "out") as (file, done):
+            assert done == 0
+            file.write("one\ntwo\n")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        stopped()
+    with resumed(tmp_path / "out") as (file, done):
+        assert done == 2
+        file.write("three\n")
+    assert (tmp_path / "out").read_text() == "one\ntwo\nthree\n"
+    assert list(tmp_path.iterdir()) == [tmp_path / "out"]
+
+
+def measure(path: str) -> None:
+    """Translate 20,000 lines as the command does and write down the memory at each thousand."""
+    pipeline = Pipeline(untrained("rnn cho", "search.max_length_factor=0.001", "search.max_length_extra=1"))
+    memory, count = [], 0
+    lines = (f"{n} {{x}}" if n % 50 == 0 else "ab" for n in range(20_000))
+    for window in windows(lines, WINDOW):
+        for _ in pipeline.stream(window):
+            count += 1
+            if count % 1000 == 0:
+                memory.append(psutil.Process().memory_info().rss)
+    Path(path).write_text(" ".join(map(str, memory)))
+
+
+def test_memory_does_not_grow_with_the_file(start: Start, tmp_path: Path) -> None:
+    run = start(measure, str(tmp_path / "memory"))
+    run.join()
+    memory = [int(value) for value in (tmp_path / "memory").read_text().split()]
+    assert len(memory) == 20
+    # The first windows grow to their full size; after them there are three more.
+    assert max(memory[-4:]) - max(memory[-12:-8]) < 8 * 2**20
