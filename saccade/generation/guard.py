@@ -17,6 +17,7 @@ LOOP_TOKENS, LOOP_ROUNDS = 16, 4  # a cycle: so many tokens at least, in so many
 REPEATED_FROM, REPEATED_SHARE = 24, 0.5  # of so many tokens or more, this share of 4-grams has been there before
 REPEATED_MORE = 0.3  # … and so much more than in the source
 NAMED = 5  # lines that the summary names
+SAYS = "guard: "  # how its notes begin
 
 
 class Finding(NamedTuple):
@@ -85,10 +86,14 @@ def decode_again(
     for (i, finding), job, hypotheses in zip(findings.items(), again, second, strict=True):
         stricter = Guarded(hypotheses)
         if not stricter.holds:
-            guarded[i] = answers[i]._replace(notes=(finding.what, "kept: stricter rules forbid what it was told"))
+            guarded[i] = answers[i]._replace(
+                notes=(SAYS + finding.what, "kept: stricter rules forbid what it was told")
+            )
             continue
         cut = f", cut at {job.limit - 1}" if len(hypotheses[0].tokens) + 1 >= job.limit else ""
-        guarded[i] = stricter._replace(notes=(finding.what, f"decoded again without repeated {ngram}-grams{cut}"))
+        guarded[i] = stricter._replace(
+            notes=(SAYS + finding.what, f"decoded again without repeated {ngram}-grams{cut}")
+        )
     return guarded
 
 
@@ -101,8 +106,9 @@ class Tally:
 
     def count(self, line: int, notes: Sequence[str]) -> None:
         """Take in what was noted of a line."""
-        self.total += bool(notes)
-        if notes and len(self.lines) < NAMED:
+        taken_up = any(note.startswith(SAYS) for note in notes)
+        self.total += taken_up
+        if taken_up and len(self.lines) < NAMED:
             self.lines.append(line)
 
     def summary(self, lines: int) -> str | None:

@@ -41,7 +41,9 @@ class Pipeline:
         self.translator = translator
         self.search = search | ({"judges": judges} if judges else {})
         self.settings = settings
-        self.protection = Protection(settings.protect, settings.terms, glossary, config.data.target)
+        self.glossary = glossary
+        told = bool(settings.banned or settings.must or settings.shortlist)
+        self.protection = self._protection(told)
         longest = translator.longest
         if longest is not None:
             # Room for its end and, where source and target share the positions, for as long a translation.
@@ -50,6 +52,12 @@ class Pipeline:
             settings.max_source if longest is None else min(settings.max_source, longest),
             config.data.cleaning.max_characters if config.data.cleaning.enabled else None,
         )
+
+    def _protection(self, told: bool) -> Protection:
+        """What comes through. What a translation is told to write, or not to, is not mended for its numbers."""
+        settings = self.settings
+        kinds = [kind for kind in settings.protect if not told or kind != "numbers"]
+        return Protection(kinds, settings.terms, self.glossary, self.translator.config.data.target)
 
     def stream(
         self,
@@ -66,6 +74,8 @@ class Pipeline:
         `prefix`, `must` and `allowed` are those of `Translator.stream`, for whole texts: one that is told how to begin
         or what to hold is not split.
         """
+        if prefix or must or allowed:
+            self.protection = self._protection(told=True)
         lines = [self._prepare(text, number) for number, text in enumerate(texts, start=first)]
         # A line with nothing to translate takes the place of one, so that a line refused is named by its number.
         counts = [max(len(line.segments), 1) for line in lines]
@@ -176,6 +186,8 @@ class Pipeline:
 
 def _spread(name: str, given: Any, counts: Sequence[int], first: int) -> list[Any]:
     """What each piece is told, from what each line is: one for all, or one each."""
+    if isinstance(given, str) and name != "prefix":
+        raise SaccadeError(f"{name}={given!r} is a text where a list of phrases is wanted; write [{given!r}]")
     # A text is one for all, and so is a list of texts where lists are wanted.
     common = isinstance(given, str) or (name != "prefix" and all(isinstance(part, str) for part in given))
     each = [given] * len(counts) if common else list(given)
