@@ -1,6 +1,7 @@
 """A model is a folder that needs nothing else: config.yaml, model.safetensors, the tokenizer, README.md (its card)."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from saccade.data.tokenizers import Tokenizers
 from saccade.devices import device_for
 from saccade.errors import SaccadeError
 from saccade.files import read_json, write_text
+from saccade.generation.ensemble import Mean
 from saccade.models.build import build_model, with_shape
 from saccade.models.packing import pack
 from saccade.training.checkpoint import load_weights
@@ -17,13 +19,25 @@ from saccade.translator import Translator
 CONFIG, WEIGHTS, CARD, RECORD, LOG = "config.yaml", "model.safetensors", "README.md", "record.json", "log.jsonl"
 
 
-def load(folder: str | Path, device: str | None = "cpu", weights: str | Path | None = None) -> Translator:
+def load(
+    folder: str | Path | Sequence[str | Path],
+    device: str | None = "cpu",
+    weights: str | Path | None = None,
+    mean: Mean = "probabilities",
+) -> Translator:
     """The translator in `folder`. `weights`: another file of weights of the same model, such as a checkpoint's.
+
+    Several folders with the same vocabulary are an ensemble, which writes by the `mean` of their probabilities.
 
     >>> import saccade
     >>> saccade.load("runs/demo").translate("January 5, 2021").text
     '5. Januar 2021'
     """
+    if not isinstance(folder, str | Path):
+        if not folder or weights is not None:
+            raise SaccadeError("an ensemble is made of one folder or more, each with its own weights; name them")
+        names = [str(one) for one in folder]
+        return Translator.ensemble([load(one, device) for one in folder], mean, names)
     folder = Path(folder)
     require(folder)
     config = Config.load(folder / CONFIG)

@@ -10,12 +10,20 @@ import numpy.typing as npt
 import torch
 
 from saccade.config import Config, SearchConfig
-from saccade.data.batching import collate
+from saccade.data.batching import Batch, collate
 from saccade.data.tokenizers import PAD, Tokenizers
 from saccade.errors import SaccadeError
+from saccade.generation.diverse import DiverseBeam
+from saccade.generation.ensemble import Ensemble, Mean
+from saccade.generation.guard import Guarded, decode_again
 from saccade.generation.loop import generate
-from saccade.generation.rules import DEFAULT_RULES, forbid
+from saccade.generation.mbr import by_risk
+from saccade.generation.noise import sentence_streams
+from saccade.generation.orders import Book, Job, Phrases, check_limit, limit_of, orders_of
+from saccade.generation.rerank import Judge, rerank
+from saccade.generation.sampling import Sample, truncations
 from saccade.generation.search import Beam, Greedy, Hypothesis, Search
+from saccade.generation.words import Speller
 from saccade.looking.terminal import draw_alignment, merge_to_words
 from saccade.models.build import in_one_sequence, longest_sequence
 from saccade.models.protocol import EncoderDecoder
@@ -25,6 +33,8 @@ if TYPE_CHECKING:
 
 Array = npt.NDArray[np.float64]
 WINDOW = 8  # batches' worth of sentences sorted by length, which join those at work as others leave
+
+ROWS = 8  # hypotheses of a sentence that `search.batch_tokens` is meant for; where there are more, batches are smaller
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +46,7 @@ class Translation:
     score: float  # log-probability of the whole translation, natural logarithm
     tokens: list[str]  # pieces, "▁" before the first of a word
     n_best: list["Translation"] = field(default_factory=list, repr=False)  # all, where more than one was asked for
+    notes: list[str] = field(default_factory=list)  # what the guard did about it
     _ids: list[int] = field(default_factory=list, repr=False)
     _translator: "Translator | None" = field(default=None, repr=False, compare=False)
 
@@ -99,22 +110,43 @@ def alignment_of(attentions: Sequence[Array]) -> Array:
 
 
 class Translator:
-    """A model with its tokenizers and its settings."""
+    """A model with its tokenizers and its settings; of an ensemble, the settings of its first."""
 
-    def __init__(self, config: Config, tokenizers: Tokenizers, model: EncoderDecoder) -> None:
+    def __init__(
+        self, config: Config, tokenizers: Tokenizers, model: EncoderDecoder, others: Sequence[Config] = ()
+    ) -> None:
         self.config = config
         self.tokenizers = tokenizers
         self.model = model
+        self._models = [config.model, *(other.model for other in others)]
+
+    @classmethod
+    def ensemble(
+        cls, translators: Sequence["Translator"], mean: Mean = "probabilities", names: Sequence[str] = ()
+    ) -> "Translator":
+        """One translator of several with the same vocabulary, whatever their families; `names` are for errors."""
+        first, *others = translators
+        names = names or [f"translator {number}" for number in range(1, len(translators) + 1)]
+        for other, name in zip(others, names[1:], strict=True):
+            for side, mine, its in zip(first.tokenizers._fields, first.tokenizers, other.tokenizers, strict=True):
+                if not mine.same_as(its):
+                    raise SaccadeError(
+                        f"{name}: its {side} vocabulary ({its.size:,} pieces) is not that of {names[0]} ({mine.size:,} "
+                        "pieces), so they cannot write together; train both on the same files with the same tokenizer "
+                        "settings, or rerank by it"
+                    )
+        model = Ensemble([translator.model.to(first.device) for translator in translators], mean)
+        return cls(first.config, first.tokenizers, model.eval(), [other.config for other in others])
 
     @property
     def longest(self) -> int | None:
         """The most pieces, ends counted, that the model's positions can hold; None: any number."""
-        return longest_sequence(self.config.model)
+        return min((most for model in self._models if (most := longest_sequence(model)) is not None), default=None)
 
     @property
     def one_sequence(self) -> bool:
         """Whether those positions hold source and target together."""
-        return in_one_sequence(self.config.model)
+        return any(in_one_sequence(model) for model in self._models)
 
     @cached_property
     def _line_breaks(self) -> list[int]:
@@ -122,36 +154,72 @@ class Translator:
         target = self.tokenizers.target
         return [i for i in range(target.size) if {"\n", "\r"} & set(target.decode([i]))]
 
+    @cached_property
+    def _speller(self) -> Speller:
+        return Speller(self.tokenizers.target)
+
     @property
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
     @overload
-    def translate(self, text: str, **search: Any) -> Translation: ...
+    def translate(self, text: str, **told: Any) -> Translation: ...
     @overload
-    def translate(self, text: list[str], **search: Any) -> list[Translation]: ...
-    def translate(self, text: str | list[str], **search: Any) -> Translation | list[Translation]:
-        """Translate a sentence, or a list of them into a list. Keywords override the folder's search settings."""
+    def translate(self, text: list[str], **told: Any) -> list[Translation]: ...
+    def translate(self, text: str | list[str], **told: Any) -> Translation | list[Translation]:
+        """Translate a sentence, or a list of them into a list. Keywords are those of `stream`."""
         if isinstance(text, str):
-            return next(self.stream([text], **search))
-        return list(self.stream(text, **search))
+            return next(self.stream([text], **told))
+        return list(self.stream(text, **told))
 
     def stream(
-        self, texts: Sequence[str], progress: Callable[[int], None] | None = None, first: int = 1, **search: Any
+        self,
+        texts: Sequence[str],
+        progress: Callable[[int], None] | None = None,
+        first: int = 1,
+        judges: Sequence[Judge] = (),
+        *,
+        prefix: str | Sequence[str] | None = None,
+        must: Phrases | None = None,
+        allowed: Phrases | None = None,
+        **search: Any,
     ) -> Iterator[Translation]:
         """Translations of `texts`, in their order; those of like length are worked on together.
 
-        `first` is the number by which a sentence that is refused is named, if it is the first.
+        `first` is the number by which a sentence that is refused is named, if it is the first. `judges` rerank what
+        the search has found. `prefix`: how each translation begins; `must`: phrases that it holds; `allowed`: the words
+        whose pieces it may use. They are one for all, or one for each text. Other keywords override the folder's search
+        settings.
         """
         settings = self._settings(search)
+        pool = _pool(settings, judges)
         encoded = self.tokenizers.source.encode_batch(list(texts))
         blank = [not text.strip() for text in texts]
         self._check_lengths(encoded, settings.max_source, first)
-        found: dict[int, list[Hypothesis]] = {}
-        order = sorted((i for i in range(len(texts)) if not blank[i]), key=lambda i: -len(encoded[i]))
-        for batch in _by_tokens(order, encoded, WINDOW * settings.batch_tokens):
-            for i, hypotheses in zip(batch, self._search([encoded[i] for i in batch], settings), strict=True):
-                found[i] = hypotheses
+        orders = orders_of(self._speller, len(texts), settings, prefix, must, allowed)
+        limits = [limit_of(ids, order, settings, self._room(ids)) for ids, order in zip(encoded, orders, strict=True)]
+        for number, (order, limit) in enumerate(zip(orders, limits, strict=True), start=first):
+            check_limit(order, limit, number)
+        jobs = [Job(*job) for job in zip(encoded, orders, limits, strict=True)]
+        if settings.method != "beam" and any(order.must for order in orders):
+            raise SaccadeError(f"search.must needs beam search; set search.method=beam (now {settings.method})")
+        book = self._book(settings)
+        found: dict[int, Guarded] = {}
+        by_length = sorted((i for i in range(len(texts)) if not blank[i]), key=lambda i: -len(encoded[i]))
+        for batch in _by_tokens(by_length, encoded, WINDOW * pool.batch_tokens):
+            batch_jobs = [jobs[i] for i in batch]
+            answers = [Guarded(answer) for answer in self._search(batch_jobs, pool, book)]
+            if settings.guard:
+                answers = decode_again(batch_jobs, answers, pool, self._search)
+            several = [answer.hypotheses for answer in answers]
+            chosen = self._choose([texts[i] for i in batch], several, settings, judges)
+            for i, answer, hypotheses in zip(batch, answers, chosen, strict=True):
+                found[i] = answer._replace(hypotheses=hypotheses)
+                if not answer.holds:
+                    raise SaccadeError(
+                        f"line {first + i:,}: no translation keeps to all that it was told (search.must, banned, "
+                        "shortlist, no_repeat_ngram, min_length); take something back"
+                    )
             if progress is not None:
                 progress(len(found))
         for i, text in enumerate(texts):
@@ -223,25 +291,62 @@ class Translator:
 
     def _settings(self, search: dict[str, Any]) -> SearchConfig:
         settings = self.config.with_changes({"search": search}).search if search else self.config.search
-        if settings.n_best > settings.beam:
+        most = ("mbr", settings.mbr) if settings.mbr else ("beam", settings.beam)
+        if settings.n_best > most[1] and (settings.mbr or settings.method != "sample"):
             raise SaccadeError(
-                f"search.n_best={settings.n_best} is more than search.beam={settings.beam}; widen the beam"
+                f"search.n_best={settings.n_best} is more than search.{most[0]}={most[1]}; "
+                f"{'find more candidates' if settings.mbr else 'widen the beam'}"
+            )
+        if settings.mbr > settings.beam and settings.method != "sample":
+            raise SaccadeError(
+                f"search.mbr={settings.mbr} is more than search.beam={settings.beam}; "
+                "widen the beam or set search.method=sample"
+            )
+        if settings.max_length and settings.min_length > settings.max_length:
+            raise SaccadeError(
+                f"search.min_length={settings.min_length} is more than search.max_length={settings.max_length}; "
+                "lower the one or raise the other"
             )
         return settings
 
-    def _search(self, sources: Sequence[list[int]], settings: SearchConfig) -> list[list[Hypothesis]]:
+    def _choose(
+        self,
+        sources: Sequence[str],
+        found: list[list[Hypothesis]],
+        settings: SearchConfig,
+        judges: Sequence[Judge],
+    ) -> list[list[Hypothesis]]:
+        """Of what the search has found, the `n_best` by judges or by risk; without them, what it has found."""
+        if not settings.mbr and not judges:
+            return found
+        texts = [[self.tokenizers.target.decode(h.tokens) for h in hypotheses] for hypotheses in found]
+        if judges:
+            ranked = rerank(sources, found, texts, judges, settings.length_penalty)
+        else:
+            sampled = settings.method == "sample"
+            ranked = [by_risk(hypotheses, of_them, sampled) for hypotheses, of_them in zip(found, texts, strict=True)]
+        return [hypotheses[: settings.n_best] for hypotheses in ranked]
+
+    def _room(self, source: Sequence[int]) -> int | None:
+        """The most pieces of a translation, its end counted, that the model's positions can hold."""
+        if self.longest is None:
+            return None
+        return self.longest - (len(source) + 1 if self.one_sequence else 0)
+
+    def _book(self, settings: SearchConfig) -> Book:
+        return Book(self._speller, settings, self._line_breaks, self.device)
+
+    def _search(self, jobs: Sequence[Job], settings: SearchConfig, book: Book | None = None) -> list[list[Hypothesis]]:
+        """`book`: the rules of these settings, if they are made already."""
         self.model.eval()
-        batch = collate([(source, []) for source in sources], range(len(sources))).to(self.device)
-        limits = torch.tensor(
-            [int(len(source) * settings.max_length_factor) + settings.max_length_extra + 1 for source in sources],
-            device=self.device,
-        )
-        if self.longest is not None:
-            taken = torch.tensor([len(source) + 1 if self.one_sequence else 0 for source in sources])
-            limits = torch.minimum(limits, self.longest - taken.to(limits))
-        rules = (*DEFAULT_RULES, forbid(self._line_breaks))
-        search, at_once = search_of(settings), settings.batch_tokens
-        return generate(self.model, batch.source, batch.source_mask, search, limits, rules, at_once)
+        book = book or self._book(settings)
+        batch = collate([(job.source, []) for job in jobs], range(len(jobs))).to(self.device)
+        limits = torch.tensor([job.limit for job in jobs], device=self.device)
+        orders = [job.order for job in jobs]
+        search = book.search(search_of(settings, batch), beam_of(settings), orders)
+        rules = book.for_batch(orders)
+        sources, at_once = (batch.source, batch.source_mask), settings.batch_tokens
+        return generate(self.model, *sources, search, limits, rules, book.weighings, at_once)
 
     @torch.inference_mode()
     def _score(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float]:
@@ -253,27 +358,43 @@ class Translator:
         of_gold = log_probs.gather(-1, batch.gold.unsqueeze(-1)).squeeze(-1)
         return [float(x) for x in (of_gold * (batch.gold != PAD)).sum(1)]
 
-    def _translation(self, text: str, hypotheses: Sequence[Hypothesis]) -> Translation:
+    def _translation(self, text: str, answer: Guarded) -> Translation:
         made = [
             Translation(
                 source=text,
                 text=self.tokenizers.target.decode(hypothesis.tokens),
                 score=hypothesis.log_prob,
                 tokens=self.tokenizers.target.pieces(hypothesis.tokens),
+                notes=list(answer.notes),
                 _ids=hypothesis.tokens,
                 _translator=self,
             )
-            for hypothesis in hypotheses
+            for hypothesis in answer.hypotheses
         ]
         if len(made) > 1:
             made[0].n_best.extend(made)
         return made[0]
 
 
-def search_of(settings: SearchConfig) -> Search:
-    """The search that the settings describe."""
+def search_of(settings: SearchConfig, batch: Batch) -> Search:
+    """The search that the settings describe, for the sources of `batch`."""
+    if settings.method == "sample":
+        return Sample(
+            sentence_streams(batch.source, batch.source_mask, settings.seed),
+            settings.n_best,
+            settings.temperature,
+            truncations(settings.top_k, settings.top_p, settings.min_p, settings.typical),
+        )
     if settings.beam == 1 and not settings.coverage_penalty:
         return Greedy()
+    beam = beam_of(settings)
+    if settings.method == "diverse":
+        return DiverseBeam(beam, settings.groups or settings.beam, settings.diversity)
+    return beam
+
+
+def beam_of(settings: SearchConfig) -> Beam:
+    """Beam search as the settings describe it, of one hypothesis too."""
     return Beam(
         settings.beam,
         settings.length_penalty,
@@ -281,6 +402,16 @@ def search_of(settings: SearchConfig) -> Search:
         settings.n_best,
         stop_at_size=settings.early_stopping == "beam",
     )
+
+
+def _pool(settings: SearchConfig, judges: Sequence[Judge]) -> SearchConfig:
+    """The settings with which candidates are found: as many as there are to choose from, in batches that hold them."""
+    if judges and settings.mbr:
+        raise SaccadeError(f"search.mbr={settings.mbr} and reranking both choose the answer; leave one of them out")
+    candidates = max(settings.beam, settings.n_best) if judges else settings.mbr or settings.n_best
+    rows = candidates if settings.method == "sample" else settings.beam
+    batch_tokens = settings.batch_tokens * ROWS // max(rows, ROWS)
+    return settings.model_copy(update={"n_best": candidates, "batch_tokens": batch_tokens})
 
 
 def _by_tokens(order: Sequence[int], sentences: Sequence[Sequence[int]], budget: int) -> Iterator[list[int]]:
