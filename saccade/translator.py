@@ -376,8 +376,8 @@ class Translator:
         orders = [job.order for job in jobs]
         search = book.search(search_of(settings, batch), beam_of(settings), orders)
         rules = book.for_batch(orders)
-        at_once = settings.batch_tokens
-        return generate(self.model, batch.source, batch.source_mask, search, limits, rules, book.weighings, at_once)
+        sources, at_once = (batch.source, batch.source_mask), settings.batch_tokens
+        return generate(self.model, *sources, search, limits, rules, book.weighings, at_once)
 
     @torch.inference_mode()
     def _score(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float]:

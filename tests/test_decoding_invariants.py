@@ -12,7 +12,9 @@ from test_invariants import answers, assert_same, forced
 
 import saccade
 from saccade.data.batching import collate
+from saccade.generation.captured import replayed
 from saccade.generation.loop import generate
+from saccade.generation.rules import DEFAULT_RULES, forbid, no_specials
 from saccade.generation.search import Beam, Greedy, top
 from saccade.models.packing import PackedLinear, can_pack, pack
 from saccade.models.protocol import Memory, SharedState
@@ -186,3 +188,37 @@ def test_packed_weights_give_what_the_weights_give(rows, inner, outer):
         torch.testing.assert_close(holder(x), F.linear(x, 2 * plain[0].weight, plain[0].bias))
     holder(x).sum().backward()
     assert holder[0].weight.grad is not None
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if "transformer" in name and "decoder-only" not in name])
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_steps_over_fixed_storage_find_what_the_loop_finds(name, kind):
+    """The very code that a GPU captures, run as it is, over the same storage: no batch sees what another has left."""
+    model = make(name)
+    rules = (*DEFAULT_RULES, forbid([7]))
+    for lengths, seed in (([5, 9, 2, 14], 1), ([3, 4, 16], 2), ([6], 3), ([13, 1, 8, 7], 4)):
+        sources = sentences(lengths, seed=seed)
+        batch = collate([(s, []) for s in sources], range(len(sources)))
+        limits = torch.tensor([min(2 * len(s) + 3, 33) for s in sources])
+        parts = model, batch.source, batch.source_mask, SEARCHES[kind], limits, rules
+        found = replayed(*parts)
+        for a, b in zip(found, generate(*parts), strict=True):
+            assert_same(a, b)
+
+
+def test_what_cannot_be_captured_is_left_to_the_loop():
+    model = make("transformer pre-norm")
+    source = torch.randint(4, 20, (2, 5))
+    mask, limits = torch.ones_like(source, dtype=torch.bool), torch.tensor([5, 6])
+
+    def captured(search, rules=DEFAULT_RULES, model=model):
+        with torch.inference_mode():
+            return replayed(model, source, mask, search, limits, rules) is not None
+
+    assert captured(Greedy())
+    assert captured(Beam(2))
+    assert not captured(Beam(2, 1.0, 0.5)), "coverage asks where a step looked"
+    assert not captured(Greedy(), (*DEFAULT_RULES, lambda log_probs, prefixes: log_probs)), "a rule may ask anything"
+    assert not captured(Greedy(), (no_specials,)), "without a limit nothing says how long to go on"
+    assert not captured(Greedy(), model=make("rnn bahdanau"))
+    assert not captured(Greedy(), model=make("transformer causal decoder-only"))

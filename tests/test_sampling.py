@@ -292,13 +292,13 @@ def test_the_command_line_samples_as_python_does(trained: Path, command: Command
 def test_many_draws_are_made_in_smaller_batches(trained: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory is for rows, and a sentence of 64 draws has 64 of them."""
     translator, rows = saccade.load(trained), []
-    decode = translator.model.decode
+    start = Sample.start
 
-    def counted(tokens, state, need_weights=False):
-        rows.append(tokens.size(0))
-        return decode(tokens, state, need_weights)
+    def counted(search, limits, *rest):
+        rows.append(limits.numel() * search.draws)
+        return start(search, limits, *rest)
 
-    monkeypatch.setattr(translator.model, "decode", counted)
+    monkeypatch.setattr(Sample, "start", counted)
     lines = [f"{n} days ago" for n in range(60)]
     few = translator.translate(lines, method="sample", n_best=2, batch_tokens=400, top_k=3)
     assert max(rows) <= 400 / 2 * 2

@@ -50,9 +50,6 @@ class DiverseBeam:
             self.beam.stop_at_size,
         )
 
-    def part(self, first: int, last: int) -> "DiverseBeam":
-        return self
-
     def start(self, limits: Tensor, source_mask: Tensor, dtype: torch.dtype = torch.float32) -> "DiverseRun":
         return DiverseRun(self, limits, source_mask, dtype)
 

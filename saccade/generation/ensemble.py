@@ -34,7 +34,7 @@ class Memories(NamedTuple):
 
     @staticmethod
     def together(memories: "Sequence[Memories]") -> "Memories":
-        """The sentences of several as one, model by model."""
+        """The sentences of several as one."""
         return Memories(tuple(Memory.together(parts) for parts in zip(*(m.each for m in memories), strict=True)))
 
 

@@ -13,9 +13,10 @@ from torch import Tensor
 
 from saccade.data.tokenizers import BOS
 from saccade.errors import SaccadeError
+from saccade.generation.captured import replayed
 from saccade.generation.rescoring import with_own_log_probs
 from saccade.generation.rules import DEFAULT_RULES, Rule, Weighing, apply
-from saccade.generation.search import Hypothesis, Run, Search
+from saccade.generation.search import Hypothesis, Run, Search, part_of
 from saccade.generation.search import Step as Choice
 from saccade.models.protocol import DecoderOutput, EncoderDecoder, Memory, SharedState, State
 
@@ -49,7 +50,13 @@ def generate(
             first, last = newcomers
             lengths = waiting.lengths[first:last]
             columns = max(lengths)
-            work.start(first, source[first:last, :columns], mask[first:last, :columns], limits[first:last], lengths)
+            batch = source[first:last, :columns], mask[first:last, :columns]
+            if source.device.type == "cuda" and not weighings:
+                answers = replayed(model, *batch, search, limits[first:last], rules)
+                if answers is not None:
+                    found[first:last] = answers
+                    continue
+            work.start(first, *batch, limits[first:last], lengths)
         if work.cohorts:
             work.step()
         for cohort in work.finished():
@@ -97,21 +104,27 @@ class _Cohort:
     def __init__(self, first: int, run: Run, sentences: int, columns: int) -> None:
         self.first, self.last = first, first + sentences
         self.run = run
-        self.sentences, self.columns = sentences, columns
-        self.tokens = torch.full_like(run.rows, BOS)
+        self.columns = columns
+        self.rows = run.rows.numel() / sentences  # of a sentence
+        self.tokens = run.rows
 
-    def choose(self, log_probs: Tensor, looked: Tensor | None, rules: Sequence[Rule]) -> Choice:
+    def choose(
+        self, log_probs: Tensor, looked: Tensor | None, rules: Sequence[Rule], weighings: Sequence[Weighing]
+    ) -> Choice:
         prefixes = self.run.prefixes()
         if self.first:
             prefixes = prefixes._replace(sentences=prefixes.sentences + self.first)
-        log_probs = apply(rules, log_probs, prefixes)
+        log_probs = apply(rules, apply(weighings, log_probs, prefixes), prefixes)
         if looked is not None:
             looked = looked[:, : self.columns]
         choice = self.run.advance(log_probs, looked)
         self.tokens = choice.tokens
-        if choice.kept is not None:
-            self.sentences = choice.kept.numel()
         return choice
+
+    @property
+    def sentences(self) -> float:
+        """How many are at work: as many as their share of the rows."""
+        return self.tokens.numel() / self.rows
 
 
 class _Work:
@@ -122,14 +135,13 @@ class _Work:
     def __init__(
         self, model: EncoderDecoder, search: Search, rules: Sequence[Rule], weighings: Sequence[Weighing]
     ) -> None:
-        self.model, self.search = model, search
-        self.rules = (*weighings, *rules)
+        self.model, self.search, self.rules, self.weighings = model, search, rules, weighings
         self.cohorts: list[_Cohort] = []
         self.over: list[_Cohort] = []
         self.joins = False  # whether states are shared by beams and can join; known after the first step
 
     @property
-    def sentences(self) -> int:
+    def sentences(self) -> float:
         return sum(cohort.sentences for cohort in self.cohorts)
 
     @property
@@ -152,7 +164,7 @@ class _Work:
     def start(self, first: int, source: Tensor, mask: Tensor, limits: Tensor, lengths: Sequence[int]) -> None:
         """Sentences take their first step, which all rows of a sentence have in common, and join the others."""
         memory = self._encode(source, mask, lengths)
-        search = self.search.part(first, first + source.size(0))
+        search = part_of(self.search, first, first + source.size(0))
         run = search.start(limits, mask, torch.promote_types(memory.states.dtype, torch.float32))
         cohort = _Cohort(first, run, source.size(0), source.size(1))
         state = self.model.init_state(memory, capacity=int(limits.max()))
@@ -162,10 +174,12 @@ class _Work:
         if rows.numel() != source.size(0):
             log_probs = log_probs.index_select(0, rows)
             looked = None if looked is None else looked.index_select(0, rows)
-        choice = cohort.choose(log_probs, looked, self.rules)
+        choice = cohort.choose(log_probs, looked, self.rules, self.weighings)
         state = output.state
         if choice.size is not None and isinstance(state, SharedState):
             self.joins = True
+            if rows.numel() != source.size(0) * choice.size:  # several beams for a sentence
+                state = state.select(rows[:: choice.size])
             state = self._after(state.beams(choice.size), choice)
         elif rows.numel() != source.size(0) or choice.parents is not None:
             state = state.select(rows if choice.parents is None else rows.index_select(0, choice.parents))
@@ -182,7 +196,7 @@ class _Work:
         if len(self.cohorts) == 1:
             (cohort,) = self.cohorts
             output = self.model.decode(cohort.tokens.unsqueeze(1), self.state, self.search.needs_attention)
-            choice = cohort.choose(*self._said(output), self.rules)
+            choice = cohort.choose(*self._said(output), self.rules, self.weighings)
         else:
             tokens = torch.cat([cohort.tokens for cohort in self.cohorts])
             output = self.model.decode(tokens.unsqueeze(1), self.state, self.search.needs_attention)
@@ -220,20 +234,21 @@ class _Work:
     def _choose(self, log_probs: Tensor, looked: Tensor | None) -> Choice:
         """Each cohort chooses for its own rows; their choices as one."""
         sizes = [cohort.tokens.numel() for cohort in self.cohorts]
-        places = [cohort.sentences for cohort in self.cohorts]
         parts = log_probs.split(sizes)
         looks = [None] * len(sizes) if looked is None else looked.split(sizes)
         choices = [
-            cohort.choose(part, look, self.rules) for cohort, part, look in zip(self.cohorts, parts, looks, strict=True)
+            cohort.choose(part, look, self.rules, self.weighings)
+            for cohort, part, look in zip(self.cohorts, parts, looks, strict=True)
         ]
         parents, kept = [], []
-        row = place = 0
-        for choice, rows, sentences in zip(choices, sizes, places, strict=True):
+        row = 0
+        for choice, rows in zip(choices, sizes, strict=True):
+            size = choice.size or 1
             of_rows = torch.arange(rows, device=log_probs.device) if choice.parents is None else choice.parents
-            of_sentences = torch.arange(sentences, device=log_probs.device) if choice.kept is None else choice.kept
+            of_beams = torch.arange(rows // size, device=log_probs.device) if choice.kept is None else choice.kept
             parents.append(of_rows + row)
-            kept.append(of_sentences + place)
-            row, place = row + rows, place + sentences
+            kept.append(of_beams + row // size)
+            row += rows
         anyone_left = any(choice.kept is not None for choice in choices)
         return Choice(
             log_probs.new_empty(0),

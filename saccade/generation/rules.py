@@ -27,24 +27,21 @@ Rule = Callable[[Tensor, Prefixes], Tensor]
 Weighing = Rule
 
 
-def no_specials(log_probs: Tensor, prefixes: Prefixes) -> Tensor:
-    """Padding, the start and the unknown token are never written."""
-    for token in (PAD, BOS, UNK):
-        log_probs[:, token] = -float("inf")
-    return log_probs
-
-
-def forbid(ids: Sequence[int]) -> Rule:
+class Forbid:
     """A rule that keeps some tokens from ever being written."""
 
-    places = torch.tensor(ids, dtype=torch.long)
+    def __init__(self, ids: Sequence[int]) -> None:
+        self.ids = tuple(ids)
+        self._places = torch.tensor(self.ids, dtype=torch.long)
 
-    def rule(log_probs: Tensor, prefixes: Prefixes) -> Tensor:
-        nonlocal places
-        places = places.to(log_probs.device)
-        return log_probs.index_fill_(1, places, -float("inf"))
+    def __call__(self, log_probs: Tensor, prefixes: Prefixes) -> Tensor:
+        if self._places.device != log_probs.device:
+            self._places = self._places.to(log_probs.device)
+        return log_probs.index_fill_(1, self._places, -float("inf"))
 
-    return rule
+
+no_specials = Forbid((PAD, BOS, UNK))  # padding, the start and the unknown token are never written
+forbid = Forbid
 
 
 def end_at_limit(log_probs: Tensor, prefixes: Prefixes) -> Tensor:

@@ -6,7 +6,7 @@ from. Rows of sentences that are done leave the batch.
 """
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -26,14 +26,14 @@ class Hypothesis(NamedTuple):
 class Step(NamedTuple):
     """The rows of the next step: the token each has just written, and the row it continues (None: all the same).
 
-    A run whose sentences have `size` rows each, side by side, and never exchange them may say so; then rows of models
-    that can (`SharedState`) are reordered without copying.
+    A run whose rows are in beams of `size` each, side by side, which never exchange them may say so; then rows of
+    models that can (`SharedState`) are reordered without copying.
     """
 
     tokens: Tensor  # (R,)
     parents: Tensor | None  # (R,)
     size: int | None = None
-    kept: Tensor | None = None  # (N',): the sentences that are left, as places among those before; None: all
+    kept: Tensor | None = None  # (N',): the beams that are left, as places among those before; None: all
 
 
 class Run(Protocol):
@@ -56,11 +56,21 @@ class Search(Protocol):
     @property
     def needs_attention(self) -> bool: ...
 
-    def part(self, first: int, last: int) -> "Search":
-        """The search for sentences `first` to `last` (not counted) of those it was made for."""
-
     def start(self, limits: Tensor, source_mask: Tensor, dtype: torch.dtype = torch.float32) -> Run:
         """A run for sentences that may write `limits` (B,) tokens, their end counted; scores add up in `dtype`."""
+
+
+@runtime_checkable
+class OfSentences(Protocol):
+    """A search that holds something for each sentence of its batch."""
+
+    def part(self, first: int, last: int) -> Search:
+        """The search of the sentences from `first` to before `last` alone."""
+
+
+def part_of(search: Search, first: int, last: int) -> Search:
+    """The search of some of the sentences."""
+    return search.part(first, last) if isinstance(search, OfSentences) else search
 
 
 @dataclass(frozen=True)
@@ -68,9 +78,6 @@ class Greedy:
     """The likeliest token, every time."""
 
     needs_attention = False
-
-    def part(self, first: int, last: int) -> "Greedy":
-        return self
 
     def start(self, limits: Tensor, source_mask: Tensor, dtype: torch.dtype = torch.float32) -> "GreedyRun":
         return GreedyRun(limits, dtype)
@@ -80,21 +87,21 @@ BLOCK = 64
 
 
 def top(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """`x.topk(count)` of rows (R, V), on a CPU by blocks: the best are in the blocks that have the best maxima.
+    """`x.topk(count)` of rows (R, V), by blocks: the best are in the blocks that have the best maxima.
 
-    To find where a row is largest takes a CPU many times longer than to find how large it is.
+    To find where a row is largest takes many times longer than to find how large it is.
     """
     R, V = x.shape
     blocks = V // BLOCK
-    if x.device.type != "cpu" or blocks <= 2 * count:
+    if blocks <= 2 * count:
         return x.topk(count, dim=1)
     whole = x[:, : blocks * BLOCK].view(R, blocks, BLOCK)
     places = whole.amax(2).topk(count, dim=1).indices  # (R, count)
     found = whole.gather(1, places.unsqueeze(2).expand(-1, -1, BLOCK)).flatten(1)
-    ids = (places.unsqueeze(2) * BLOCK + torch.arange(BLOCK)).flatten(1)
+    ids = (places.unsqueeze(2) * BLOCK + torch.arange(BLOCK, device=x.device)).flatten(1)
     if V % BLOCK:
         found = torch.cat([found, x[:, blocks * BLOCK :]], dim=1)
-        ids = torch.cat([ids, torch.arange(blocks * BLOCK, V).expand(R, -1)], dim=1)
+        ids = torch.cat([ids, torch.arange(blocks * BLOCK, V, device=x.device).expand(R, -1)], dim=1)
     best, where = found.topk(count, dim=1)
     return best, ids.gather(1, where)
 
@@ -178,14 +185,13 @@ class Beam:
     def needs_attention(self) -> bool:
         return self.coverage_penalty > 0
 
-    def part(self, first: int, last: int) -> "Beam":
-        return self
-
     def start(self, limits: Tensor, source_mask: Tensor, dtype: torch.dtype = torch.float32) -> "BeamRun":
         return BeamRun(self, limits, source_mask, dtype)
 
     def divide(self, log_prob: Tensor, length: Tensor | int) -> Tensor:
         """log P / lp."""
+        if isinstance(length, Tensor):
+            length = length.to(log_prob.dtype)
         return log_prob / ((5.0 + length) / 6.0) ** self.length_penalty
 
     def coverage(self, attention: Tensor, source_mask: Tensor) -> Tensor:

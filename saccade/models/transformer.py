@@ -211,6 +211,7 @@ class TransformerDecoder(nn.Module):
     """Target ids and a memory → what comes next."""
 
     attends = True
+    fixed_steps = True  # a step can be made over fixed storage, at a position that is a tensor
 
     def __init__(self, embedding: Embedding, output: nn.Linear, shape: Shape, relatives: Sequence[Relative]) -> None:
         super().__init__()

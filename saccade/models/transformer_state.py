@@ -107,6 +107,24 @@ class TransformerState:
         path[:, :, self.position :] = torch.arange(size, device=path.device).view(1, -1, 1)
         return replace(self, path=path)
 
+    def within(self, window: int) -> "TransformerState":
+        """The same storage, of which the first `window` positions are in use."""
+        assert self.caches is not None
+        return replace(
+            self,
+            caches=tuple(KeyValue(*(part[:, :, : window * self.size] for part in cache)) for cache in self.caches),
+            path=None if self.path is None else self.path[:, :, :window],
+        )
+
+    def follow_in_place(self, beams: Tensor) -> None:
+        """`follow`, for a step that is captured: rows (N, size) of each beam, the position counted on already."""
+        if self.path is None:
+            return
+        _, size, capacity = self.path.shape
+        path = self.path.gather(1, beams.unsqueeze(-1).expand(-1, -1, capacity))
+        ahead = torch.arange(capacity, device=path.device) >= self.position
+        self.path.copy_(torch.where(ahead, torch.arange(size, device=path.device).view(1, -1, 1), path))
+
     def keep(self, sentences: Tensor) -> "TransformerState":
         filled = self.filled * self.size
         return replace(

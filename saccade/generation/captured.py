@@ -1,0 +1,306 @@
+"""One step captured and replayed.
+
+On a GPU a small step spends its time waiting for the processor to launch it, kernel by kernel. Here a whole step
+(decode, log-probabilities, rules, search) is written over storage whose shapes and addresses never change, captured
+once as a CUDA graph, and replayed; so is the reading of the sources. Shapes come from a bounded set (sentences, source
+columns and positions are rounded up, what is added is masked), so that a few captures serve everything. Whether all
+sentences are done is asked without waiting for the answer, two steps behind.
+
+Only what can be captured is: Transformers, greedy and beam search without coverage, and rules that are the same at
+every step. For anything else, and where capturing fails, `replayed` answers None and the plain loop does the work. The
+same code runs uncaptured on a CPU, which is how the suite proves it equal to the plain loop.
+"""
+
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from saccade.data.tokenizers import BOS, EOS, PAD
+from saccade.generation.rules import Forbid, Rule, end_at_limit
+from saccade.generation.search import Beam, BeamRun, Greedy, Hypothesis, Search
+from saccade.models.protocol import EncoderDecoder
+from saccade.models.transformer_state import TransformerState
+
+KEPT = 6  # captures kept for a model, the most recent
+WINDOW = 32  # positions are read so many more at a time as a search goes on
+BEHIND = 2  # steps that run before it is known whether they were needed
+
+
+class Form(NamedTuple):
+    """The shapes of a capture, and what it is made to do."""
+
+    sentences: int
+    columns: int
+    positions: int
+    search: Search
+    forbidden: tuple[int, ...]
+
+
+def replayed(
+    model: EncoderDecoder,
+    source: Tensor,
+    mask: Tensor,
+    search: Search,
+    limits: Tensor,
+    rules: Sequence[Rule],
+) -> list[list[Hypothesis]] | None:
+    """What `generate` answers for a batch, by captured steps; None where they cannot be had."""
+    forbidden = _capturable(model, search, rules)
+    if forbidden is None:
+        return None
+    form = Form(
+        _round(source.size(0), 8),
+        _round(source.size(1), 16),
+        _round(int(limits.max()), WINDOW),
+        search,
+        forbidden,
+    )
+    kept = _CAPTURES.setdefault(model, OrderedDict())
+    stamp = (next(model.parameters()).data_ptr(), source.device)
+    if form in kept and kept[form].stamp != stamp:  # the model has moved since
+        kept.clear()
+    if form not in kept:
+        try:
+            kept[form] = Captured(model, form, source.device, capture=source.device.type == "cuda")
+        except RuntimeError as error:
+            _FAILED[model] = True
+            warnings.warn(f"a step could not be captured, decoding goes on without: {error}", stacklevel=2)
+            return None
+        while len(kept) > KEPT:
+            kept.popitem(last=False)
+    kept.move_to_end(form)
+    return kept[form].run(source, mask, limits)
+
+
+_CAPTURES: "WeakKeyDictionary[EncoderDecoder, OrderedDict[Form, Captured]]" = WeakKeyDictionary()
+_FAILED: "WeakKeyDictionary[EncoderDecoder, bool]" = WeakKeyDictionary()
+
+
+def _capturable(model: EncoderDecoder, search: Search, rules: Sequence[Rule]) -> tuple[int, ...] | None:
+    """The tokens that the rules forbid, or None where something cannot be captured."""
+    if model in _FAILED or model.training or search.needs_attention or type(search) not in (Greedy, Beam):
+        return None
+    if end_at_limit not in rules or not all(rule is end_at_limit or isinstance(rule, Forbid) for rule in rules):
+        return None
+    if not getattr(getattr(model, "decoder", None), "fixed_steps", False):
+        return None
+    return tuple(sorted({token for rule in rules if isinstance(rule, Forbid) for token in rule.ids}))
+
+
+def _round(size: int, step: int) -> int:
+    """Up to a power of two, or beyond `step` to a multiple of an eighth of one: a bounded set, little padding."""
+    if size <= step:
+        return max(1, 1 << (size - 1).bit_length())
+    eighth = max(step, (1 << (size - 1).bit_length()) // 8)
+    return -(-size // eighth) * eighth
+
+
+class Captured:
+    """Fixed storage for one form, with the steps over it."""
+
+    def __init__(self, model: EncoderDecoder, form: Form, device: torch.device, capture: bool) -> None:
+        self.model, self.form, self.capture = model, form, capture
+        self.stamp = (next(model.parameters()).data_ptr(), device)
+        N, S = form.sentences, form.columns
+        self.size = form.search.size if isinstance(form.search, Beam) else 1
+        self.source = torch.full((N, S), PAD, device=device)
+        self.mask = torch.zeros(N, S, dtype=torch.bool, device=device)
+        self.mask[:, 0] = True
+        self.limits = torch.ones(N, dtype=torch.long, device=device)
+        self.position = torch.zeros((), dtype=torch.long, device=device)
+        self.tokens = torch.full((N * self.size, 1), BOS, device=device)
+        self.forbidden = torch.tensor(form.forbidden, dtype=torch.long, device=device)
+        self.others = torch.arange(model.output_matrix.size(0), device=device) != EOS  # (V,): all but the end
+        self.state = self._storage()
+        self.search = FixedBeam(form.search, self) if isinstance(form.search, Beam) else FixedGreedy(self)
+        self.done = torch.zeros((), dtype=torch.bool, device=device)
+        self.read = self._captured(self._read)
+        self.steps: dict[int, Callable[[], None]] = {}
+
+    def _storage(self) -> TransformerState:
+        memory = self.model.encode(self.source, self.mask)
+        state = self.model.init_state(memory, capacity=self.form.positions)
+        assert isinstance(state, TransformerState)
+        state = state.beams(self.size)
+        assert state.caches is not None
+        for part in (part for cache in state.caches for part in cache):
+            part.zero_()  # what is masked must be a number all the same
+        return replace(state, position=self.position)
+
+    def _captured(self, work: Callable[[], None]) -> Callable[[], None]:
+        """The work as a graph to replay."""
+        if not self.capture:
+            return work
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(3):  # kernels are chosen, and libraries make ready, before anything is captured
+                work()
+        torch.cuda.current_stream().wait_stream(stream)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            work()
+        return graph.replay
+
+    def _read(self) -> None:
+        """The sources, into the memory's storage."""
+        fresh = self.model.init_state(self.model.encode(self.source, self.mask), capacity=1)
+        assert isinstance(fresh, TransformerState)
+        for layer, new in zip(self.state.memory, fresh.memory, strict=True):
+            layer.keys.copy_(new.keys)
+            layer.values.copy_(new.values)
+        self.state.memory_mask.copy_(fresh.memory_mask)
+
+    def _step_over(self, window: int) -> Callable[[], None]:
+        """A step that reads the first `window` positions of the storage."""
+        if window not in self.steps:
+            state = self.state.within(window)
+            before = [part.clone() for part in self._changing()]
+
+            def step() -> None:
+                output = self.model.decode(self.tokens, state)
+                logits = self.model.logits(output.hidden[:, -1])
+                log_probs = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
+                log_probs.index_fill_(1, self.forbidden, -float("inf"))
+                full = (self.limits <= self.position + 1).repeat_interleave(self.size, output_size=len(self.tokens))
+                log_probs.masked_fill_(full.unsqueeze(1) & self.others, -float("inf"))
+                tokens, parents = self.search.advance(log_probs)
+                self.position.add_(1)
+                self.tokens.copy_(tokens.view(-1, 1))
+                if parents is not None:
+                    self.state.follow_in_place(parents)
+                self.done.copy_(self.search.done.all())
+
+            self.steps[window] = self._captured(step)
+            for part, value in zip(self._changing(), before, strict=True):  # as if nothing had been tried
+                part.copy_(value)
+        return self.steps[window]
+
+    def _changing(self) -> list[Tensor]:
+        path = [] if self.state.path is None else [self.state.path]
+        return [self.position, self.tokens, self.done, *path, *self.search.changing()]
+
+    def run(self, source: Tensor, mask: Tensor, limits: Tensor) -> list[list[Hypothesis]]:
+        B, S = source.shape
+        self.source.fill_(PAD)
+        self.mask.fill_(False)
+        self.mask[:, 0] = True  # those that fill up the form look somewhere, and end at once
+        self.source[:B, :S] = source
+        self.mask[:B, :S] = mask
+        self.limits.fill_(1)
+        self.limits[:B] = limits
+        self.read()
+        self.position.zero_()
+        self.tokens.fill_(BOS)
+        self.done.fill_(False)
+        self.search.reset()
+        if self.state.path is not None:
+            self.state.path.copy_(torch.arange(self.size, device=source.device).view(1, -1, 1))
+        answers = _Answers(self.capture, source.device)
+        for position in range(int(limits.max())):
+            self._step_over(min(-(-(position + 1) // WINDOW) * WINDOW, self.form.positions))()
+            if answers.ask(self.done):
+                break
+        return self.search.results()[:B]
+
+
+class _Answers:
+    """Whether all is done: asked after every step, and read when the answer is there, so that nothing waits."""
+
+    def __init__(self, behind: bool, device: torch.device) -> None:
+        self.behind, self.device = behind, device
+        self.open: list[tuple[Tensor, torch.cuda.Event]] = []
+
+    def ask(self, done: Tensor) -> bool:
+        if not self.behind:
+            return bool(done)
+        answer = torch.empty((), dtype=torch.bool, pin_memory=True)
+        answer.copy_(done, non_blocking=True)
+        arrived = torch.cuda.Event()
+        arrived.record()
+        self.open.append((answer, arrived))
+        if len(self.open) <= BEHIND:
+            return False
+        answer, arrived = self.open.pop(0)
+        arrived.synchronize()
+        return bool(answer)
+
+
+class FixedGreedy:
+    """Greedy search over fixed storage."""
+
+    def __init__(self, work: Captured) -> None:
+        N, L = work.form.sentences, work.form.positions
+        self.position = work.position
+        dtype = torch.promote_types(next(work.model.parameters()).dtype, torch.float32)
+        self.log_prob = torch.zeros(N, device=work.source.device, dtype=dtype)
+        self.done = torch.zeros(N, device=work.source.device, dtype=torch.bool)
+        self.written = torch.full((N, L), EOS, device=work.source.device)
+
+    def changing(self) -> list[Tensor]:
+        return [self.log_prob, self.done, self.written]
+
+    def reset(self) -> None:
+        self.log_prob.zero_()
+        self.done.fill_(False)
+        self.written.fill_(EOS)
+
+    def advance(self, log_probs: Tensor) -> tuple[Tensor, None]:
+        best, tokens = log_probs.max(-1)
+        self.log_prob.add_(best.masked_fill(self.done, 0.0))
+        self.written.index_copy_(1, self.position.view(1), tokens.unsqueeze(1))
+        self.done.logical_or_(tokens == EOS)
+        return tokens, None
+
+    def results(self) -> list[list[Hypothesis]]:
+        return [
+            [Hypothesis(ids[: ids.index(EOS)] if EOS in ids else ids, log_prob, log_prob)]
+            for ids, log_prob in zip(self.written.tolist(), self.log_prob.tolist(), strict=True)
+        ]
+
+
+class FixedBeam(BeamRun):
+    """Beam search over fixed storage: `BeamRun` whose sentences never leave, and which asks nothing of its numbers."""
+
+    length: Tensor  # type: ignore[assignment]
+
+    def __init__(self, search: Beam, work: Captured) -> None:
+        limits = torch.full_like(work.limits, work.form.positions)
+        dtype = torch.promote_types(next(work.model.parameters()).dtype, torch.float32)
+        super().__init__(search, limits, work.mask, dtype)
+        self.limits = work.limits
+        self.length = work.position
+        self.done = torch.zeros(limits.numel(), device=limits.device, dtype=torch.bool)
+
+    def changing(self) -> list[Tensor]:
+        ended = [self.ended_score, self.ended_log_prob, self.ended_tokens, self.ended_count]
+        return [self.tokens, self.log_prob, self.done, *ended]
+
+    def reset(self) -> None:
+        for part in (self.log_prob, self.ended_score, self.ended_log_prob):
+            part.fill_(-float("inf"))
+        self.log_prob[:, 0] = 0.0
+        for part in (self.tokens, self.ended_tokens):
+            part.fill_(EOS)
+        self.ended_count.zero_()
+        self.done.fill_(False)
+
+    def advance(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        K = self.search.size
+        log_prob, beams, tokens = self._best(log_probs, min(2 * K, K * log_probs.size(-1)))
+        ends = tokens == EOS
+        self._collect(log_prob[:, :K], beams[:, :K], ends[:, :K])
+        going = ends.to(torch.int8).sort(dim=1, stable=True).indices[:, :K]
+        ends, beams, tokens = ends.gather(1, going), beams.gather(1, going), tokens.gather(1, going)
+        self.log_prob.copy_(log_prob.gather(1, going).masked_fill(ends, -float("inf")))
+        self.tokens.copy_(self._of(self.tokens, beams))
+        self.tokens.index_copy_(2, self.length.view(1), tokens.unsqueeze(2))
+        self.done.logical_or_(self._done())
+        self.log_prob.masked_fill_(self.done.unsqueeze(1), -float("inf"))
+        return tokens, beams
