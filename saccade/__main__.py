@@ -34,6 +34,10 @@ MOST_CONFUSED = 5  # pairs of labels that `evaluate` names; --json gives all
 
 Folder = Annotated[Path, typer.Argument(help="A folder that `saccade train` made.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or mps. Default: a GPU if there is one.")]
+Engine = Annotated[
+    str,
+    typer.Option(help="torch, ctranslate2 (see `saccade export`), or auto: the latter on a CPU, if it was exported."),
+]
 Source = Annotated[
     str | None,
     typer.Option(
@@ -93,6 +97,7 @@ def translate(
         typer.Option(help="Write so many translations a sentence, as `number ||| text ||| log-probability`."),
     ] = None,
     device: Device = None,
+    engine: Engine = "auto",
 ) -> None:
     """Translate: one line in, one line out."""
     from saccade.data.corpora import read_lines
@@ -100,7 +105,7 @@ def translate(
     from saccade.files import writing, written_atomically
     from saccade.folder import load
 
-    translator = load(folder, device)
+    translator = load(folder, device, engine=engine)
     named = {
         "beam": beam,
         "length_penalty": length_penalty,
@@ -152,6 +157,7 @@ def evaluate(
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept alive; 1 is greedy.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     device: Device = None,
+    engine: Engine = "auto",
 ) -> None:
     """Score translations: BLEU, chrF and TER with their signatures, or the accuracy of labels; two systems with paired
     bootstrap significance. A language model, or with `--perplexity`: perplexity and bits a character of the reference.
@@ -170,12 +176,12 @@ def evaluate(
     config = _config_of(folder)
     tokenize = tokenize or tokenizer_for(config.data.target, references[0])
     metrics = metric or metrics_for(config.model.family)
-    system = _translations(folder, sources, beam, device)
+    system = _translations(folder, sources, beam, device, engine)
     scores = score_corpus(system, references, metrics=metrics, tokenize=tokenize, lowercase=lowercase)
     confused = confusions(system, references, lowercase=lowercase) if "accuracy" in metrics else []
     comparisons = []
     if against is not None:
-        baseline = _translations(against, sources, beam, device)
+        baseline = _translations(against, sources, beam, device, engine)
         comparisons = compare_systems(
             baseline,
             system,
@@ -344,6 +350,25 @@ def corpus(
 
 
 @app.command()
+def export(
+    folder: Folder,
+    to: Annotated[str, typer.Option(help="ctranslate2, huggingface or onnx.")],
+    quantization: Annotated[
+        str | None,
+        typer.Option(help="For ctranslate2: float32, int8, int16, bfloat16, float16, … Default: float32."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder to make. Default: in FOLDER, named after --to.")] = None,
+    verify: Annotated[
+        str | None, typer.Option(help="Source sentences to verify it with. Default: FOLDER's validation set.")
+    ] = None,
+) -> None:
+    """Hand a model over to another program, verified token for token before it is called good."""
+    from saccade.export.run import export as run_export
+
+    run_export(folder, to, out, quantization, verify)
+
+
+@app.command()
 def settings(
     section: Annotated[
         str | None, typer.Argument(help="data, tokenizer, model, training or search. Default: all.")
@@ -403,7 +428,7 @@ def _utf8(stream: Any) -> IO[str]:
     return stream
 
 
-def _translations(system: Path, sources: list[str], beam: int | None, device: str | None) -> list[str]:
+def _translations(system: Path, sources: list[str], beam: int | None, device: str | None, engine: str) -> list[str]:
     """What a folder makes of the sources, or the lines of a file of translations."""
     from saccade.data.corpora import read_lines
     from saccade.display import Display
@@ -415,7 +440,7 @@ def _translations(system: Path, sources: list[str], beam: int | None, device: st
 
     def translated() -> Iterator[str]:
         with Display().task(f"translating with {system}", len(sources)) as progress:
-            for translation in load(system, device).stream(sources, progress, **search):
+            for translation in load(system, device, engine=engine).stream(sources, progress, **search):
                 yield translation.text
 
     return list(translated())

@@ -7,17 +7,24 @@ from typing import Any
 from saccade.config import Config
 from saccade.data.tokenizers import Tokenizers
 from saccade.devices import device_for
+from saccade.engines.choose import choose_engine
 from saccade.errors import SaccadeError
 from saccade.files import read_json, write_text
 from saccade.models.build import build_model, with_shape
+from saccade.models.protocol import EncoderDecoder
 from saccade.training.checkpoint import load_weights
 from saccade.translator import Translator
 
 CONFIG, WEIGHTS, CARD, RECORD, LOG = "config.yaml", "model.safetensors", "README.md", "record.json", "log.jsonl"
 
 
-def load(folder: str | Path, device: str | None = "cpu", weights: str | Path | None = None) -> Translator:
+def load(
+    folder: str | Path, device: str | None = "cpu", weights: str | Path | None = None, engine: str = "auto"
+) -> Translator:
     """The translator in `folder`. `weights`: another file of weights of the same model, such as a checkpoint's.
+
+    `engine`: `torch`; `ctranslate2`, for which `saccade export` must have been run; `auto`: CTranslate2 on a CPU if the
+    folder holds an export of its weights.
 
     >>> import saccade
     >>> saccade.load("runs/demo").translate("January 5, 2021").text
@@ -29,9 +36,19 @@ def load(folder: str | Path, device: str | None = "cpu", weights: str | Path | N
     tokenizers = Tokenizers.load(folder)
     # A folder of an earlier version does not have the settings that came later: they imply what it did.
     config = config.model_copy(update={"model": with_shape(config.model, tokenizers.joint)})
-    model = build_model(config, tokenizers.source.size, tokenizers.target.size)
-    load_weights(model, Path(weights) if weights else folder / WEIGHTS)
-    return Translator(config, tokenizers, model.to(device_for(device, "--device")).eval())
+    place = device_for(device, "--device")
+
+    def model() -> EncoderDecoder:
+        made = build_model(config, tokenizers.source.size, tokenizers.target.size)
+        load_weights(made, Path(weights) if weights else folder / WEIGHTS)
+        return made.to(place).eval()
+
+    translator = Translator(config, tokenizers, model)
+    if weights is None:
+        choose_engine(translator, folder, engine, place)
+    if translator.engine is translator.own_engine:
+        translator.model  # noqa: B018  what is wrong with the weights is said now
+    return translator
 
 
 def read_record(folder: str | Path) -> dict[str, Any]:

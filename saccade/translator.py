@@ -12,6 +12,8 @@ import torch
 from saccade.config import Config, SearchConfig
 from saccade.data.batching import collate
 from saccade.data.tokenizers import PAD, Tokenizers
+from saccade.engines import Engine
+from saccade.engines.pytorch import TorchEngine, by_tokens, longest_first
 from saccade.errors import SaccadeError
 from saccade.generation.loop import generate
 from saccade.generation.rules import DEFAULT_RULES, forbid
@@ -98,12 +100,29 @@ def alignment_of(attentions: Sequence[Array]) -> Array:
 
 
 class Translator:
-    """A model with its tokenizers and its settings."""
+    """A model with its tokenizers and its settings, and the engine that runs it."""
 
-    def __init__(self, config: Config, tokenizers: Tokenizers, model: EncoderDecoder) -> None:
+    def __init__(
+        self, config: Config, tokenizers: Tokenizers, model: EncoderDecoder | Callable[[], EncoderDecoder]
+    ) -> None:
+        """`model`: a function that loads it will be called when something needs it, which an engine may never do."""
         self.config = config
         self.tokenizers = tokenizers
-        self.model = model
+        self._given = model
+        self.own_engine = TorchEngine(self._search)
+        self.engine: Engine = self.own_engine
+        self.engine_is_asked_for = False  # so that what it cannot do is refused, rather than done by our own
+
+    @cached_property
+    def model(self) -> EncoderDecoder:
+        return self._given if isinstance(self._given, EncoderDecoder) else self._given()
+
+    def engine_for(self, settings: SearchConfig) -> Engine:
+        """The engine, if it can do the settings; else our own."""
+        obstacle = self.engine.obstacle(settings)
+        if obstacle is not None and self.engine_is_asked_for:
+            raise SaccadeError(f"{obstacle}: the engine {self.engine.name} cannot do that; use --engine torch")
+        return self.engine if obstacle is None else self.own_engine
 
     @property
     def longest(self) -> int | None:
@@ -120,6 +139,11 @@ class Translator:
         """Pieces that would turn one line into two."""
         target = self.tokenizers.target
         return [i for i in range(target.size) if {"\n", "\r"} & set(target.decode([i]))]
+
+    @property
+    def never_written(self) -> list[int]:
+        """Pieces of the target that no translation has, beside the special ones."""
+        return self._line_breaks
 
     @property
     def device(self) -> torch.device:
@@ -146,13 +170,9 @@ class Translator:
         encoded = self.tokenizers.source.encode_batch(list(texts))
         blank = [not text.strip() for text in texts]
         self._check_lengths(encoded, settings.max_source, first)
-        found: dict[int, list[Hypothesis]] = {}
-        order = sorted((i for i in range(len(texts)) if not blank[i]), key=lambda i: -len(encoded[i]))
-        for batch in _by_tokens(order, encoded, settings.batch_tokens):
-            for i, hypotheses in zip(batch, self._search([encoded[i] for i in batch], settings), strict=True):
-                found[i] = hypotheses
-            if progress is not None:
-                progress(len(found))
+        real = [i for i in range(len(texts)) if not blank[i]]
+        searched = self.engine_for(settings).search([encoded[i] for i in real], settings, progress)
+        found: dict[int, list[Hypothesis]] = dict(zip(real, searched, strict=True))
         for i, text in enumerate(texts):
             # A blank line has nothing to translate and stays what it is.
             yield self._translation(text, found[i]) if i in found else Translation(text, text, 0.0, [])
@@ -170,9 +190,9 @@ class Translator:
         )
         self._check_pairs(pairs)
         longest = [max(len(source), len(target)) for source, target in pairs]
-        order = sorted(range(len(pairs)), key=lambda i: -longest[i])
         scores = [0.0] * len(pairs)
-        for batch in _by_tokens(order, [[0] * n for n in longest], self.config.search.batch_tokens):
+        lengths = [[0] * n for n in longest]
+        for batch in by_tokens(longest_first(lengths), lengths, self.config.search.batch_tokens):
             for i, value in zip(batch, self._score([pairs[i] for i in batch]), strict=True):
                 scores[i] = value
         return scores
@@ -228,16 +248,18 @@ class Translator:
             )
         return settings
 
+    def limits(self, sources: Sequence[Sequence[int]], settings: SearchConfig) -> list[int]:
+        """The most tokens that each source's translation may have, its end counted."""
+        made = [int(len(ids) * settings.max_length_factor) + settings.max_length_extra + 1 for ids in sources]
+        if self.longest is None:
+            return made
+        taken = [len(ids) + 1 if self.one_sequence else 0 for ids in sources]
+        return [min(limit, self.longest - used) for limit, used in zip(made, taken, strict=True)]
+
     def _search(self, sources: Sequence[list[int]], settings: SearchConfig) -> list[list[Hypothesis]]:
         self.model.eval()
         batch = collate([(source, []) for source in sources], range(len(sources))).to(self.device)
-        limits = torch.tensor(
-            [int(len(source) * settings.max_length_factor) + settings.max_length_extra + 1 for source in sources],
-            device=self.device,
-        )
-        if self.longest is not None:
-            taken = torch.tensor([len(source) + 1 if self.one_sequence else 0 for source in sources])
-            limits = torch.minimum(limits, self.longest - taken.to(limits))
+        limits = torch.tensor(self.limits(sources, settings), device=self.device)
         rules = (*DEFAULT_RULES, forbid(self._line_breaks))
         return generate(self.model, batch.source, batch.source_mask, search_of(settings), limits, rules)
 
@@ -279,16 +301,3 @@ def search_of(settings: SearchConfig) -> Search:
         settings.n_best,
         stop_at_size=settings.early_stopping == "beam",
     )
-
-
-def _by_tokens(order: Sequence[int], sentences: Sequence[Sequence[int]], budget: int) -> Iterator[list[int]]:
-    """Cut `order`, longest first, into batches of at most `budget` tokens with padding and ends counted."""
-    batch: list[int] = []
-    for i in order:
-        longest = len(sentences[batch[0]]) if batch else len(sentences[i])
-        if batch and (len(batch) + 1) * (longest + 1) > budget:
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch

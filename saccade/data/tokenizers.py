@@ -104,6 +104,11 @@ class Tokenizer:
         """How many pieces there are; ids run from 0 to `size - 1`."""
         return len(self._bytes)
 
+    @property
+    def symbols(self) -> list[str]:
+        """The name of each id in the library's own file, all different: what other programs call a piece."""
+        return [self._library.id_to_token(id) for id in range(self.size)]
+
     def encode(self, text: str) -> list[int]:
         """The ids of `text`, nothing added. A lone surrogate, which is no character, becomes U+FFFD."""
         ids: list[int] = self._library.encode(_encodable(text)).ids

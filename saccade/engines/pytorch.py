@@ -1,0 +1,52 @@
+"""Saccade's own engine: the generation loop over the model, batch by batch."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from saccade.config import SearchConfig
+from saccade.engines import Progress
+from saccade.generation.search import Hypothesis
+
+SearchBatch = Callable[[Sequence[list[int]], SearchConfig], list[list[Hypothesis]]]
+
+
+class TorchEngine:
+    """Works on sentences of like length together; `search_batch` translates one batch. It can do all settings."""
+
+    name = "torch"
+
+    def __init__(self, search_batch: SearchBatch) -> None:
+        self._search_batch = search_batch
+
+    def obstacle(self, settings: SearchConfig) -> str | None:
+        return None
+
+    def search(
+        self, sources: Sequence[list[int]], settings: SearchConfig, progress: Progress | None = None
+    ) -> list[list[Hypothesis]]:
+        found: list[list[Hypothesis]] = [[]] * len(sources)
+        done = 0
+        for batch in by_tokens(longest_first(sources), sources, settings.batch_tokens):
+            for i, hypotheses in zip(batch, self._search_batch([sources[i] for i in batch], settings), strict=True):
+                found[i] = hypotheses
+            done += len(batch)
+            if progress is not None:
+                progress(done)
+        return found
+
+
+def longest_first(sentences: Sequence[Sequence[int]]) -> list[int]:
+    """Their indices, the longest first; those of one length in their order."""
+    return sorted(range(len(sentences)), key=lambda i: -len(sentences[i]))
+
+
+def by_tokens(order: Sequence[int], sentences: Sequence[Sequence[int]], budget: int) -> Iterator[list[int]]:
+    """Cut `order`, longest first, into batches of at most `budget` tokens with padding and ends counted."""
+    batch: list[int] = []
+    for i in order:
+        longest = len(sentences[batch[0]]) if batch else len(sentences[i])
+        if batch and (len(batch) + 1) * (longest + 1) > budget:
+            yield batch
+            batch = []
+        batch.append(i)
+    if batch:
+        yield batch

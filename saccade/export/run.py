@@ -1,0 +1,172 @@
+"""A whole export: a folder that translates in, a folder for another program out, verified before it is called good."""
+
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from saccade.config import SearchConfig
+from saccade.data.corpora import read_lines
+from saccade.data.store import Store
+from saccade.display import Display
+from saccade.errors import SaccadeError
+from saccade.evaluation.metrics import bleu, tokenizer_for
+from saccade.export import ctranslate2
+from saccade.export.fit import TARGETS, refuse
+from saccade.export.record import RECORD, fingerprint, write_export
+from saccade.export.verify import Agreement, Answers, Ids, searches, verify
+from saccade.files import remove_folder, writing, written_atomically
+from saccade.folder import WEIGHTS, load
+from saccade.translator import Translator
+
+VERIFIED = 2000  # sentences, at most
+
+
+class Examples(NamedTuple):
+    """What an export is verified with: sources in ids, and their translations where they are known."""
+
+    sources: list[Ids]
+    targets: list[Ids] | None
+
+
+class Job(NamedTuple):
+    """What a format needs to know."""
+
+    translator: Translator
+    examples: Examples
+    quantization: str
+    display: Display
+
+
+Write = Callable[[Job, Path], dict[str, Any]]  # writes and verifies, and gives what the record should say
+
+
+def export(
+    folder: str | Path,
+    to: str,
+    out: str | Path | None = None,
+    quantization: str | None = None,
+    verify_with: str | None = None,
+    display: Display | None = None,
+) -> Path:
+    """Export the model in `folder` to `to` and give the place. Nothing is left there if the verification fails.
+
+    `verify_with`: a file of source sentences. Default: the validation set that training kept in the folder.
+    """
+    folder = Path(folder)
+    display = display or Display()
+    if to not in FORMATS:
+        raise SaccadeError(f"--to {to} is not known; use {', '.join(FORMATS)}")
+    if quantization is not None and to != "ctranslate2":
+        raise SaccadeError(f"--quantization {quantization} is for --to ctranslate2; leave it out")
+    translator = load(folder, "cpu", engine="torch")
+    refuse(translator.config.model, to)
+    out = folder / to if out is None else Path(out)
+    if out.exists() and not (out / RECORD).exists():
+        raise SaccadeError(f"{out}: is there already, and is not an export; choose another --out")
+    examples = _examples(folder, translator, verify_with)
+    with writing(out, "choose another --out"), written_atomically(out) as place:
+        record = FORMATS[to](Job(translator, examples, quantization or "float32", display), place)
+        translator.tokenizers.save(place)
+        write_export(
+            place,
+            {
+                "saccade": version("saccade"),
+                "format": to,
+                "weights": fingerprint(folder / WEIGHTS),
+                "sentences": len(examples.sources),
+                **record,
+            },
+        )
+        if out.exists():
+            remove_folder(out)
+    display.say(f"{out}: ready for {TARGETS[to]}")
+    return out
+
+
+def _examples(folder: Path, translator: Translator, verify_with: str | None) -> Examples:
+    store = folder / "resume" / "data" / "valid"
+    if verify_with is not None:
+        lines = [line for line in read_lines(verify_with) if line.strip()][:VERIFIED]
+        if not lines:
+            raise SaccadeError(f"{verify_with}: no sentences to verify the export with; give a file that has some")
+        return Examples(translator.tokenizers.source.encode_batch(lines), None)
+    if not store.exists():
+        raise SaccadeError(
+            f"{folder}: keeps no validation set to verify the export with (resume/data/valid); "
+            "give source sentences with --verify FILE"
+        )
+    valid = Store(store)
+    pairs = [valid.pair(i) for i in range(min(VERIFIED, len(valid)))]
+    kept = [(source.tolist(), target.tolist()) for source, target in pairs if len(source)]
+    return Examples([source for source, _ in kept], [target for _, target in kept])
+
+
+def demand(agreements: Sequence[Agreement], to: str) -> None:
+    """Refuse an export that says something else than the model."""
+    for agreement in agreements:
+        if agreement.different:
+            raise SaccadeError(
+                f"the export to {TARGETS[to]} differs from the model ({agreement}); nothing was written; "
+                "please report this with the folder's config.yaml"
+            )
+
+
+def _to_ctranslate2(job: Job, place: Path) -> dict[str, Any]:
+    from saccade.engines.ctranslate2 import CTranslate2Engine
+
+    translator, sources = job.translator, job.examples.sources
+    ctranslate2.write(translator.model, translator.tokenizers, place, job.quantization)
+    engine = CTranslate2Engine(
+        place,
+        translator.tokenizers,
+        translator.limits,
+        translator.never_written,
+        translator.own_engine,
+        translator.device,
+    )
+
+    def theirs(sources: Sequence[Ids], settings: SearchConfig) -> Answers:
+        return [found[0].tokens if found else None for found in engine.searched(sources, settings, patience=3.0)]
+
+    agreements = []
+    for settings in searches(translator.config.search):
+        agreements.append(verify(translator, sources, settings, theirs, renormalise=True))
+        job.display.say(f"verified {agreements[-1]}")
+    if job.quantization == "float32":
+        demand(agreements, "ctranslate2")
+    record: dict[str, Any] = {
+        "ctranslate2": version("ctranslate2"),
+        "quantization": job.quantization,
+        "computed_in": engine.computes_in,
+        "verified": [agreement._asdict() for agreement in agreements],
+    }
+    own_settings = translator.config.search
+    if engine.obstacle(own_settings) is None:
+        record |= _as_set(job, engine, own_settings)
+    return record
+
+
+def _as_set(job: Job, engine: Any, settings: SearchConfig) -> dict[str, Any]:
+    """Both engines as a user of the folder meets them, with its own search settings."""
+    translator, (sources, targets) = job.translator, job.examples
+    answers = []
+    for each in (translator.own_engine, engine):
+        with job.display.task(f"translating with {each.name}", len(sources)) as progress:
+            answers.append([found[0] for found in each.search(sources, settings, progress)])
+    ours, theirs = answers
+    share = sum(a.tokens == b.tokens for a, b in zip(ours, theirs, strict=True)) / len(sources)
+    line = f"with the folder's search settings: {share:.2%} of translations equal"
+    record: dict[str, Any] = {"equal_as_set": share}
+    if targets is not None:
+        decode = translator.tokenizers.target.decode
+        references = [decode(target) for target in targets]
+        tokenize = tokenizer_for(translator.config.data.target, references)
+        scores = [bleu([decode(h.tokens) for h in side], references, tokenize=tokenize) for side in answers]
+        record |= {"bleu_torch": scores[0], "bleu": scores[1]}
+        line += f"; BLEU {scores[1]:.2f}, torch {scores[0]:.2f}"
+    job.display.say(line)
+    return record
+
+
+FORMATS: dict[str, Write] = {"ctranslate2": _to_ctranslate2}
