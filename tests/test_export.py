@@ -336,3 +336,52 @@ def test_engines_that_are_not_there_are_named(trained, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(SaccadeError, match=r"not installed; install it with: pip install 'saccade\[export\]'"):
         export(trained, "ctranslate2", tmp_path / "out")
+
+
+HUGGINGFACE: dict[str, tuple[str, list[str]]] = {
+    "post-norm": ("MarianMTModel", ["model.norm=post", "model.key_heads=1"]),
+    "post-norm, untied, gelu": ("MarianMTModel", VARIANTS["post-norm, untied, gelu"]),
+    "deepnorm, silu": ("MarianMTModel", VARIANTS["deepnorm, silu"]),
+    "post-norm, two vocabularies": ("MarianMTModel", ["model.norm=post", "tokenizer.joint=false"]),
+    "pre-norm": ("PegasusForConditionalGeneration", VARIANTS["pre-norm"]),
+    "pre-norm, two vocabularies": ("PegasusForConditionalGeneration", ["tokenizer.joint=false"]),
+    "learned positions": ("BlenderbotForConditionalGeneration", ["model.positions=learned"]),
+}
+for _name, (_, _settings) in HUGGINGFACE.items():
+    VARIANTS.setdefault(_name, _settings)
+
+
+@pytest.mark.parametrize("name", HUGGINGFACE)
+def test_transformers_loads_the_folder_and_generates_the_same_tokens(name, folder_of, tmp_path):
+    import transformers
+
+    folder, place = folder_of(name), tmp_path / "out"
+    (tmp_path / "in.en").write_text("\n".join(SENTENCES) + "\n")
+    export(folder, "huggingface", out=place, verify_with=str(tmp_path / "in.en"))
+    record = json.loads((place / "export.json").read_text())
+    for found in record["verified"]:
+        assert found["different"] == 0
+        assert found["equal"] > 20
+
+    architecture = getattr(transformers, HUGGINGFACE[name][0])
+    model, report = architecture.from_pretrained(place, output_loading_info=True)
+    assert not report["unexpected_keys"]
+    assert not report["missing_keys"]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(place)
+    reader = transformers.AutoTokenizer.from_pretrained(place / "target") if (place / "target").exists() else tokenizer
+    translator = saccade.load(folder, engine="torch")
+    said = []
+    for text in SENTENCES[:20]:
+        made = model.generate(**tokenizer(text, return_tensors="pt"), num_beams=1, max_length=60)
+        said.append(reader.decode(made[0], skip_special_tokens=True))
+    expected = [found.text for found in translator.translate(SENTENCES[:20], beam=1)]
+    short = [i for i, text in enumerate(expected) if len(translator.tokenizers.target.encode(text)) < 20]
+    assert len(short) > 5
+    assert [said[i] for i in short] == [expected[i] for i in short]
+
+
+def test_without_transformers_the_folder_is_written_and_not_called_verified(trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    place = export(trained, "huggingface", out=tmp_path / "out")
+    assert json.loads((place / "export.json").read_text())["verified"] == []
+    assert "not verified: transformers is not installed" in capsys.readouterr().err

@@ -153,7 +153,12 @@ class Tokenizer:
 
     def save(self, path: str | Path) -> None:
         """Write one JSON file, in the library's own format."""
-        write_text(path, self._library.to_str(pretty=True))
+        write_text(path, self.to_json())
+
+    def to_json(self) -> str:
+        """What `save` writes."""
+        text: str = self._library.to_str(pretty=True)
+        return text
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":

@@ -11,7 +11,7 @@ from saccade.data.store import Store
 from saccade.display import Display
 from saccade.errors import SaccadeError
 from saccade.evaluation.metrics import bleu, tokenizer_for
-from saccade.export import ctranslate2
+from saccade.export import ctranslate2, huggingface
 from saccade.export.fit import TARGETS, refuse
 from saccade.export.record import RECORD, fingerprint, write_export
 from saccade.export.verify import Agreement, Answers, Ids, searches, verify
@@ -67,7 +67,6 @@ def export(
     examples = _examples(folder, translator, verify_with)
     with writing(out, "choose another --out"), written_atomically(out) as place:
         record = FORMATS[to](Job(translator, examples, quantization or "float32", display), place)
-        translator.tokenizers.save(place)
         write_export(
             place,
             {
@@ -117,6 +116,7 @@ def _to_ctranslate2(job: Job, place: Path) -> dict[str, Any]:
 
     translator, sources = job.translator, job.examples.sources
     ctranslate2.write(translator.model, translator.tokenizers, place, job.quantization)
+    translator.tokenizers.save(place)
     engine = CTranslate2Engine(
         place,
         translator.tokenizers,
@@ -169,4 +169,29 @@ def _as_set(job: Job, engine: Any, settings: SearchConfig) -> dict[str, Any]:
     return record
 
 
-FORMATS: dict[str, Write] = {"ctranslate2": _to_ctranslate2}
+def _to_huggingface(job: Job, place: Path) -> dict[str, Any]:
+    translator, sources = job.translator, job.examples.sources
+    huggingface.write(translator, place)
+    try:
+        import transformers
+    except ImportError:
+        job.display.say("not verified: transformers is not installed; pip install transformers, and export again")
+        return {"verified": []}
+    huggingface.check_tokenizer(place, translator, sources)
+
+    def theirs(sources: Sequence[Ids], settings: SearchConfig) -> Answers:
+        return huggingface.generate(place, sources, translator.limits(sources, settings), settings)
+
+    agreements = []
+    for settings in searches(translator.config.search):
+        # Its length penalty is another, so that both do without.
+        agreements.append(verify(translator, sources, settings.model_copy(update={"length_penalty": 0.0}), theirs))
+        job.display.say(f"verified {agreements[-1]}")
+    demand(agreements, "huggingface")
+    return {
+        "transformers": transformers.__version__,
+        "verified": [agreement._asdict() for agreement in agreements],
+    }
+
+
+FORMATS: dict[str, Write] = {"ctranslate2": _to_ctranslate2, "huggingface": _to_huggingface}
