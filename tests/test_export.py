@@ -38,7 +38,8 @@ VARIANTS: dict[str, list[str]] = {
     "concatenated positions": ["model.merge_positions=concatenate"],
     "no positions": ["model.positions=none", "model.norm=post"],
 }
-every_variant = pytest.mark.parametrize("name", VARIANTS)
+ALL_OPTIONS = list(VARIANTS)
+every_variant = pytest.mark.parametrize("name", ALL_OPTIONS)
 SENTENCES = [source for _, (source, _) in zip(range(60), builtin.pairs("en", "de", seed=5), strict=False)]
 
 
@@ -385,3 +386,28 @@ def test_without_transformers_the_folder_is_written_and_not_called_verified(trai
     place = export(trained, "huggingface", out=tmp_path / "out")
     assert json.loads((place / "export.json").read_text())["verified"] == []
     assert "not verified: transformers is not installed" in capsys.readouterr().err
+
+
+# Each takes seconds to trace, so only one of those that are traced alike.
+TRACED = ["concatenated positions", "learned positions, two vocabularies", "rotary, rms, swiglu, multi-query"]
+TRACED += ["shaw, grouped-query", "t5, geglu"]
+
+
+@pytest.mark.parametrize("name", TRACED)
+def test_onnxruntime_writes_the_same_tokens(name, folder_of, tmp_path):
+    (tmp_path / "in.en").write_text("\n".join(SENTENCES) + "\n")
+    place = export(folder_of(name), "onnx", out=tmp_path / "out", verify_with=str(tmp_path / "in.en"))
+    (found,) = json.loads((place / "export.json").read_text())["verified"]
+    assert found["search"] == "greedy"
+    assert found["different"] == 0
+    assert found["equal"] > 20
+    assert {path.name for path in place.iterdir()} >= {"encoder.onnx", "decoder.onnx", "export.json"}
+
+
+def test_a_missing_onnxruntime_is_named_with_the_remedy(trained, tmp_path, monkeypatch):
+    import importlib.util
+
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "onnxruntime" else found(name))
+    with pytest.raises(SaccadeError, match=r"onnxruntime is not installed; .* pip install 'saccade\[export\]'"):
+        export(trained, "onnx", out=tmp_path / "out")

@@ -11,7 +11,7 @@ from saccade.data.store import Store
 from saccade.display import Display
 from saccade.errors import SaccadeError
 from saccade.evaluation.metrics import bleu, tokenizer_for
-from saccade.export import ctranslate2, huggingface
+from saccade.export import ctranslate2, huggingface, onnx
 from saccade.export.fit import TARGETS, refuse
 from saccade.export.record import RECORD, fingerprint, write_export
 from saccade.export.verify import Agreement, Answers, Ids, searches, verify
@@ -194,4 +194,23 @@ def _to_huggingface(job: Job, place: Path) -> dict[str, Any]:
     }
 
 
-FORMATS: dict[str, Write] = {"ctranslate2": _to_ctranslate2, "huggingface": _to_huggingface}
+def _to_onnx(job: Job, place: Path) -> dict[str, Any]:
+    translator, sources = job.translator, job.examples.sources
+    onnx.write(translator.model, place)
+    translator.tokenizers.save(place)
+
+    def theirs(sources: Sequence[Ids], settings: SearchConfig) -> Answers:
+        limits = translator.limits(sources, settings)
+        return onnx.greedy(place, sources, limits, settings, translator.never_written)
+
+    agreement = verify(translator, sources, searches(translator.config.search)[0], theirs)
+    job.display.say(f"verified {agreement}")
+    demand([agreement], "onnx")
+    return {"onnxruntime": version("onnxruntime"), "verified": [agreement._asdict()]}
+
+
+FORMATS: dict[str, Write] = {
+    "ctranslate2": _to_ctranslate2,
+    "huggingface": _to_huggingface,
+    "onnx": _to_onnx,
+}
