@@ -113,6 +113,8 @@ def translate(
         "n_best": n_best,
     }
     search: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    if (note := translator.engine_note(**search)) is not None and engine == "auto":
+        Display().say(note)
     lines, done = read_lines(text or input), 0
     # A pipe or a device is written to; only a file is put in place whole.
     special = output == "-" or (Path(output).exists() and not Path(output).is_file())
@@ -120,7 +122,7 @@ def translate(
     with writing(output), place as path, Display().task("translating") as progress, _writer(path) as file:
         while window := list(islice(lines, WINDOW)):
             shown = partial(_shown, progress, done)
-            for translation in translator.stream(window, shown, first=done + 1, **search):
+            for translation in translator.stream(window, shown, first=done + 1, scored=bool(n_best), **search):
                 for best in translation.n_best or [translation]:
                     line = f"{done} ||| {best.text} ||| {best.score:.4f}" if n_best else best.text
                     file.write(line + "\n")
@@ -440,7 +442,7 @@ def _translations(system: Path, sources: list[str], beam: int | None, device: st
 
     def translated() -> Iterator[str]:
         with Display().task(f"translating with {system}", len(sources)) as progress:
-            for translation in load(system, device, engine=engine).stream(sources, progress, **search):
+            for translation in load(system, device, engine=engine).stream(sources, progress, scored=False, **search):
                 yield translation.text
 
     return list(translated())

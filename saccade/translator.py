@@ -124,6 +124,11 @@ class Translator:
             raise SaccadeError(f"{obstacle}: the engine {self.engine.name} cannot do that; use --engine torch")
         return self.engine if obstacle is None else self.own_engine
 
+    def engine_note(self, **search: Any) -> str | None:
+        """Why our own engine does it although there is another; None: there is nothing to say."""
+        obstacle = self.engine.obstacle(self._settings(search))
+        return None if obstacle is None else f"engine: torch, because {self.engine.name} cannot do {obstacle}"
+
     @property
     def longest(self) -> int | None:
         """The most pieces, ends counted, that the model's positions can hold; None: any number."""
@@ -160,18 +165,24 @@ class Translator:
         return list(self.stream(text, **search))
 
     def stream(
-        self, texts: Sequence[str], progress: Callable[[int], None] | None = None, first: int = 1, **search: Any
+        self,
+        texts: Sequence[str],
+        progress: Callable[[int], None] | None = None,
+        first: int = 1,
+        scored: bool = True,
+        **search: Any,
     ) -> Iterator[Translation]:
         """Translations of `texts`, in their order; those of like length are worked on together.
 
-        `first` is the number by which a sentence that is refused is named, if it is the first.
+        `first` is the number by which a sentence that is refused is named, if it is the first. `scored=False`: nobody
+        will read the scores, which an engine may then leave a little wrong rather than compute them.
         """
         settings = self._settings(search)
         encoded = self.tokenizers.source.encode_batch(list(texts))
         blank = [not text.strip() for text in texts]
         self._check_lengths(encoded, settings.max_source, first)
         real = [i for i in range(len(texts)) if not blank[i]]
-        searched = self.engine_for(settings).search([encoded[i] for i in real], settings, progress)
+        searched = self.engine_for(settings).search([encoded[i] for i in real], settings, progress, scored)
         found: dict[int, list[Hypothesis]] = dict(zip(real, searched, strict=True))
         for i, text in enumerate(texts):
             # A blank line has nothing to translate and stays what it is.
@@ -189,6 +200,10 @@ class Translator:
             )
         )
         self._check_pairs(pairs)
+        return self.score_ids(pairs)
+
+    def score_ids(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float]:
+        """`score` for pairs of ids."""
         longest = [max(len(source), len(target)) for source, target in pairs]
         scores = [0.0] * len(pairs)
         lengths = [[0] * n for n in longest]

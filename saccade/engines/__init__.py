@@ -20,6 +20,13 @@ class Engine(Protocol):
         """The first setting, as `search.key=value`, that it cannot do; None: it can do them all."""
 
     def search(
-        self, sources: Sequence[list[int]], settings: SearchConfig, progress: Progress | None = None
+        self,
+        sources: Sequence[list[int]],
+        settings: SearchConfig,
+        progress: Progress | None = None,
+        scored: bool = True,
     ) -> list[list[Hypothesis]]:
-        """For each source its hypotheses, the best first, in the order of the sources."""
+        """For each source its hypotheses, the best first, in the order of the sources.
+
+        `scored=False`: the log-probabilities may be a little off the model's own, if that saves time.
+        """

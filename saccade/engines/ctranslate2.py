@@ -87,10 +87,15 @@ class CTranslate2Engine:
         return None
 
     def search(
-        self, sources: Sequence[list[int]], settings: SearchConfig, progress: Progress | None = None
+        self,
+        sources: Sequence[list[int]],
+        settings: SearchConfig,
+        progress: Progress | None = None,
+        scored: bool = True,
     ) -> list[list[Hypothesis]]:
         found = self.searched(sources, settings, progress)
-        self._score(sources, found)
+        if scored:
+            self._score(sources, found)
         again = [i for i, hypotheses in enumerate(found) if not hypotheses]
         if again:
             for i, hypotheses in zip(again, self._fallback.search([sources[i] for i in again], settings), strict=True):

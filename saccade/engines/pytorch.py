@@ -21,7 +21,11 @@ class TorchEngine:
         return None
 
     def search(
-        self, sources: Sequence[list[int]], settings: SearchConfig, progress: Progress | None = None
+        self,
+        sources: Sequence[list[int]],
+        settings: SearchConfig,
+        progress: Progress | None = None,
+        scored: bool = True,
     ) -> list[list[Hypothesis]]:
         found: list[list[Hypothesis]] = [[]] * len(sources)
         done = 0

@@ -20,6 +20,7 @@ from saccade.folder import WEIGHTS, load
 from saccade.translator import Translator
 
 VERIFIED = 2000  # sentences, at most
+SCORE_TOLERANCE = 1e-3  # of a token's log-probability
 
 
 class Examples(NamedTuple):
@@ -133,18 +134,39 @@ def _to_ctranslate2(job: Job, place: Path) -> dict[str, Any]:
     for settings in searches(translator.config.search):
         agreements.append(verify(translator, sources, settings, theirs, renormalise=True))
         job.display.say(f"verified {agreements[-1]}")
+    off = _score_difference(job, engine)
     if job.quantization == "float32":
         demand(agreements, "ctranslate2")
+        if off > SCORE_TOLERANCE:
+            raise SaccadeError(
+                f"the export to CTranslate2 gives tokens other log-probabilities than the model (by {off:.4f}); "
+                "nothing was written; please report this with the folder's config.yaml"
+            )
     record: dict[str, Any] = {
         "ctranslate2": version("ctranslate2"),
         "quantization": job.quantization,
         "computed_in": engine.computes_in,
         "verified": [agreement._asdict() for agreement in agreements],
+        "score_difference": off,
     }
     own_settings = translator.config.search
     if engine.obstacle(own_settings) is None:
         record |= _as_set(job, engine, own_settings)
     return record
+
+
+def _score_difference(job: Job, engine: Any) -> float:
+    """How far apart the log-probabilities of whole pairs are, by token, where they are farthest apart."""
+    sources, targets = job.examples
+    if targets is None:  # any will do
+        size = job.translator.tokenizers.target.size
+        targets = [[id for id in source if id < size] for source in reversed(sources)]
+    fits = ctranslate2.POSITIONS - 1
+    pairs = [pair for pair in zip(sources, targets, strict=True) if max(map(len, pair)) <= fits]
+    theirs = engine.score(pairs)
+    ours = job.translator.score_ids(pairs)
+    apart = (abs(a - b) / (len(target) + 1) for a, b, (_, target) in zip(ours, theirs, pairs, strict=True))
+    return max(apart, default=0.0)
 
 
 def _as_set(job: Job, engine: Any, settings: SearchConfig) -> dict[str, Any]:

@@ -47,6 +47,8 @@ class Agreement(NamedTuple):
         return (self.equal + self.tied) / self.compared if self.compared else 1.0
 
     def __str__(self) -> str:
+        if not self.compared:
+            return f"{self.search}: nothing, all {self.limited:,} came to their length limit; train the model more"
         tied = f", {self.tied} tied" if self.tied else ""
         limited = f" ({self.limited:,} came to their limit)" if self.limited else ""
         return f"{self.search}: {self.equal:,} of {self.compared:,} equal{tied}{limited}"
