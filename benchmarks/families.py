@@ -43,8 +43,8 @@ class Row(NamedTuple):
     ours: float
     direct: float
     ratio: float
-    lowest: float  # of the ratio's quartiles
-    highest: float
+    lower: float  # quartiles of the ratio
+    upper: float
 
 
 def main() -> None:
@@ -83,9 +83,9 @@ def measure(family: str, args: argparse.Namespace, batches: list[Batch], vocabul
     }
     rates = in_turns(steps, args.rounds, warmup=len(batches))
     ratios = [own / other for own, other in zip(rates["ours"], rates["direct"], strict=True)]
-    lowest, middle, highest = statistics.quantiles(ratios, n=4)
+    lower, middle, upper = statistics.quantiles(ratios, n=4)
     medians = (statistics.median(rates[name]) for name in ("ours", "direct"))
-    return Row(family, *medians, middle, lowest, highest)
+    return Row(family, *medians, middle, lower, upper)
 
 
 def settings_of(network: Network, *more: str) -> Config:
@@ -160,7 +160,7 @@ def page(rows: list[Row], about: dict[str, Any]) -> str:
     """The table, in Markdown."""
     lines = ["", "| family | Saccade, target tokens/s | direct PyTorch | ratio | quartiles |", "|---|---|---|---|---|"]
     for row in rows:
-        quartiles = f"{row.lowest:.2f} – {row.highest:.2f}"
+        quartiles = f"{row.lower:.2f} – {row.upper:.2f}"
         lines.append(f"| {row.family} | {row.ours:,.0f} | {row.direct:,.0f} | {row.ratio:.2f} | {quartiles} |")
     lines += [
         "",
@@ -177,7 +177,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--files", nargs=2, metavar=("SOURCE", "TARGET"), help="text files; none: the built-in corpus")
     parser.add_argument("--size", default="small", help="a named size of Saccade's")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, default=24, help="steps of each that are timed")
+    parser.add_argument("--rounds", type=int, default=24, help="steps of each that are timed, at least 2")
     parser.add_argument("--batches", type=int, default=6, help="different batches, gone through again and again")
     parser.add_argument("--batch-tokens", type=int, default=2048)
     parser.add_argument("--vocabulary", type=int, default=8000)

@@ -19,6 +19,7 @@ from saccade.errors import SaccadeError
 if TYPE_CHECKING:
     from saccade.config import Config
     from saccade.evaluation.metrics import Score
+    from saccade.generation.ensemble import Mean
 
 app = typer.Typer(
     name="saccade",
@@ -97,6 +98,54 @@ def translate(
         typer.Option(help="Write so many translations a sentence, as `number ||| text ||| log-probability`."),
     ] = None,
     device: Device = None,
+    method: Annotated[str | None, typer.Option(help="beam, diverse (a beam in groups) or sample.")] = None,
+    groups: Annotated[int | None, typer.Option(help="Groups of a diverse beam.")] = None,
+    diversity: Annotated[float | None, typer.Option(help="How much the groups keep apart.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Sampling: less than 1 is more careful.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Sample from so many of the likeliest.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Sample from the likeliest of this probability.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Sample from those at least so likely, beside the best.")] = None,
+    typical: Annotated[float | None, typer.Option(help="Sample from the typical of this probability.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Another seed, other samples.")] = None,
+    mbr: Annotated[
+        int | None, typer.Option(help="Find so many candidates and choose by minimum Bayes risk (chrF).")
+    ] = None,
+    ensemble: Annotated[
+        list[Path] | None,
+        typer.Option(help="A folder with the same vocabulary, to write together; may be given more than once."),
+    ] = None,
+    ensemble_log: Annotated[
+        bool, typer.Option("--ensemble-log", help="Take the mean of log-probabilities, not of probabilities.")
+    ] = False,
+    rerank: Annotated[
+        Path | None, typer.Option(help="A second folder that judges what the beam has found, of any vocabulary.")
+    ] = None,
+    rerank_weight: Annotated[float, typer.Option(help="How much it says beside the first, which has 1.")] = 1.0,
+    rerank_reverse: Annotated[
+        bool, typer.Option("--rerank-reverse", help="It translates back: judge by log P(source | target).")
+    ] = False,
+    min_length: Annotated[int | None, typer.Option(help="Fewest pieces of a translation.")] = None,
+    max_length: Annotated[int | None, typer.Option(help="Most pieces of a translation.")] = None,
+    no_repeat_ngram: Annotated[int | None, typer.Option(help="No n-gram of so many pieces twice.")] = None,
+    repetition_penalty: Annotated[float | None, typer.Option(help="θ of Keskar et al. 2019; 1 is none.")] = None,
+    banned: Annotated[list[str] | None, typer.Option(help="A word never to write; may be given again.")] = None,
+    must: Annotated[
+        list[str] | None, typer.Option(help="A phrase that every line must hold; may be given again.")
+    ] = None,
+    shortlist: Annotated[str | None, typer.Option(help="A file of words: only their pieces are written.")] = None,
+    prefix_column: Annotated[
+        bool, typer.Option("--prefix-column", help="A line is `source TAB prefix`: how its translation begins.")
+    ] = False,
+    constraints_column: Annotated[
+        bool,
+        typer.Option(
+            "--constraints-column", help="A line ends in columns of phrases that its translation must hold, one each."
+        ),
+    ] = False,
+    guard: Annotated[
+        bool | None,
+        typer.Option("--guard/--no-guard", help="Decode again what repeats itself or runs on. Default: do."),
+    ] = None,
     engine: Engine = "auto",
 ) -> None:
     """Translate: one line in, one line out."""
@@ -104,25 +153,52 @@ def translate(
     from saccade.display import Display
     from saccade.files import writing, written_atomically
     from saccade.folder import load
+    from saccade.generation.columns import Columns
+    from saccade.generation.guard import Tally
+    from saccade.generation.rerank import Judge
 
-    translator = load(folder, device, engine=engine)
+    mean: Mean = "log-probabilities" if ensemble_log else "probabilities"
+    translator = load([folder, *ensemble] if ensemble else folder, device, mean=mean, engine=engine)
+    judges = [Judge(load(rerank, device), rerank_weight, rerank_reverse)] if rerank is not None else []
     named = {
         "beam": beam,
         "length_penalty": length_penalty,
         "coverage_penalty": coverage_penalty,
         "n_best": n_best,
+        "method": method,
+        "groups": groups,
+        "diversity": diversity,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "typical": typical,
+        "seed": seed,
+        "mbr": mbr,
+        "min_length": min_length,
+        "max_length": max_length,
+        "no_repeat_ngram": no_repeat_ngram,
+        "repetition_penalty": repetition_penalty,
+        "banned": banned or None,
+        "shortlist": shortlist,
+        "guard": guard,
     }
     search: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
     if (note := translator.engine_note(**search)) is not None and engine == "auto":
         Display().say(note)
     lines, done = read_lines(text or input), 0
+    columns = Columns(prefix_column, constraints_column, tuple(must or ()))
+    guarded = Tally()
     # A pipe or a device is written to; only a file is put in place whole.
     special = output == "-" or (Path(output).exists() and not Path(output).is_file())
     place = nullcontext(None if output == "-" else Path(output)) if special else written_atomically(_resolved(output))
     with writing(output), place as path, Display().task("translating") as progress, _writer(path) as file:
         while window := list(islice(lines, WINDOW)):
             shown = partial(_shown, progress, done)
-            for translation in translator.stream(window, shown, first=done + 1, scored=bool(n_best), **search):
+            sources, told = columns.read(window, first=done + 1)
+            how: dict[str, Any] = {"first": done + 1, "judges": judges, "scored": bool(n_best)}
+            for translation in translator.stream(sources, shown, **how, **told, **search):
+                guarded.count(done + 1, translation.notes)
                 for best in translation.n_best or [translation]:
                     line = f"{done} ||| {best.text} ||| {best.score:.4f}" if n_best else best.text
                     file.write(line + "\n")
@@ -130,6 +206,8 @@ def translate(
                         break
                 done += 1
             file.flush()
+    if said := guarded.summary(done):
+        typer.echo(said, err=True)
 
 
 @app.command()
@@ -382,6 +460,27 @@ def settings(
     from saccade.reference import reference_page
 
     typer.echo(json.dumps(Config.model_json_schema(), indent=1) if schema else reference_page(section), nl=schema)
+
+
+@app.command()
+def explain(
+    topic: Annotated[
+        str | None,
+        typer.Argument(help="scaling, positions, masking, heads or bottleneck. Default: say what each is about."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Draw the plot to this .png, .svg or .pdf file too.")] = None,
+    to_json: Annotated[
+        Path | None, typer.Option("--json", help="Write the numbers to this file; -: print them and nothing else.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Another seed, other random numbers.")] = 1,
+    steps: Annotated[
+        int | None, typer.Option(help="Train for so many steps. Default: what shows the point in half a minute.", min=1)
+    ] = None,
+) -> None:
+    """Show how attention works by an experiment that is run now: sentences, numbers and a plot."""
+    from saccade.explain.show import run_explain
+
+    run_explain(topic, out=out, to_json=to_json, seed=seed, steps=steps)
 
 
 @app.command()

@@ -401,6 +401,70 @@ class SearchConfig(Section):
     )
     batch_tokens: int = Field(4096, gt=0, description="Most source tokens translated at once, padding counted.")
 
+    # Other searches than beam search, and other choices than the likeliest.
+    method: Literal["beam", "diverse", "sample"] = Field(
+        "beam",
+        description="`beam`; `diverse`: a beam in groups that keep apart (Vijayakumar et al. 2018); `sample`: draw "
+        "`n_best` translations at random.",
+    )
+    groups: int | None = Field(
+        None, gt=0, description="Groups of a diverse beam; must divide the beam. Chosen: one for each hypothesis."
+    )
+    diversity: float = Field(
+        0.5, ge=0, description="λ of Vijayakumar et al. 2018: how much a group avoids what others have just chosen."
+    )
+    temperature: float = Field(
+        1.0, gt=0, description="Sampling: log-probabilities are divided by it; less than 1 is more careful."
+    )
+    top_k: int = Field(0, ge=0, description="Sampling: draw from so many of the likeliest tokens; 0: from all.")
+    top_p: float = Field(
+        1.0, gt=0, le=1, description="Sampling: draw from the likeliest tokens that make up this probability."
+    )
+    min_p: float = Field(
+        0.0, ge=0, le=1, description="Sampling: draw from tokens at least this many times as likely as the likeliest."
+    )
+    typical: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Sampling: draw from the tokens, as surprising as is expected, that make up this probability "
+        "(Meister et al. 2022).",
+    )
+    seed: int = Field(
+        1, ge=0, lt=2**63, description="Sampling: another seed, other draws; a sentence draws the same in any batch."
+    )
+    mbr: int = Field(
+        0,
+        ge=0,
+        description="Minimum Bayes risk: find so many candidates and choose what is most like all of them, by chrF; 0: "
+        "choose the best.",
+    )
+
+    # What a translation is told (generation/orders.py)
+    min_length: int = Field(0, ge=0, description="Fewest pieces of a translation, as far as its longest allows.")
+    max_length: int = Field(
+        0, ge=0, description="Most pieces of a translation, whatever the source has; 0: no other limit than the above."
+    )
+    no_repeat_ngram: int = Field(0, ge=0, description="No n-gram of so many pieces is written twice; 0: it may be.")
+    repetition_penalty: float = Field(
+        1.0, ge=1, description="θ of Keskar et al. 2019: above 1, pieces that are written already are chosen less."
+    )
+    banned: list[str] = Field(
+        default_factory=list, description="Words and phrases that are never written, each stopped at its last piece."
+    )
+    must: list[str] = Field(
+        default_factory=list, description="Words and phrases that every translation holds; one named twice, two times."
+    )
+    shortlist: str = Field(
+        "", description="A file of words: only their pieces are written, and the end; empty: any piece is."
+    )
+    guard: bool = Field(
+        True, description="Decode again, under stricter rules, what repeats itself or runs on, and say so."
+    )
+    length_ratio: float | None = Field(
+        None, gt=0, description="Target pieces to a source piece, for the guard. Chosen: that of the training pairs."
+    )
+
 
 class Config(Section):
     """All settings of a run."""

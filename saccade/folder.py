@@ -1,6 +1,7 @@
 """A model is a folder that needs nothing else: config.yaml, model.safetensors, the tokenizer, README.md (its card)."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from saccade.devices import device_for
 from saccade.engines.choose import choose_engine
 from saccade.errors import SaccadeError
 from saccade.files import read_json, write_text
+from saccade.generation.ensemble import Mean
 from saccade.models.build import build_model, with_shape
 from saccade.models.protocol import EncoderDecoder
 from saccade.training.checkpoint import load_weights
@@ -19,9 +21,15 @@ CONFIG, WEIGHTS, CARD, RECORD, LOG = "config.yaml", "model.safetensors", "README
 
 
 def load(
-    folder: str | Path, device: str | None = "cpu", weights: str | Path | None = None, engine: str = "auto"
+    folder: str | Path | Sequence[str | Path],
+    device: str | None = "cpu",
+    weights: str | Path | None = None,
+    mean: Mean = "probabilities",
+    engine: str = "auto",
 ) -> Translator:
     """The translator in `folder`. `weights`: another file of weights of the same model, such as a checkpoint's.
+
+    Several folders with the same vocabulary are an ensemble, which writes by the `mean` of their probabilities.
 
     `engine`: `torch`; `ctranslate2`, for which `saccade export` must have been run; `auto`: CTranslate2 on a CPU if the
     folder holds an export of its weights.
@@ -30,6 +38,13 @@ def load(
     >>> saccade.load("runs/demo").translate("January 5, 2021").text
     '5. Januar 2021'
     """
+    if not isinstance(folder, str | Path):
+        if not folder or weights is not None:
+            raise SaccadeError("an ensemble is made of one folder or more, each with its own weights; name them")
+        names = [str(one) for one in folder]
+        if engine not in ("auto", "torch"):
+            raise SaccadeError(f"--engine {engine} runs one model, not an ensemble; use --engine torch")
+        return Translator.ensemble([load(one, device, engine="torch") for one in folder], mean, names)
     folder = Path(folder)
     require(folder)
     config = Config.load(folder / CONFIG)

@@ -100,7 +100,9 @@ def choose_training(config: Config, train: Store, device: torch.device) -> tuple
         reasons.append(
             f"learning rate: {rate:.2g} at its peak, after {warmup:,} steps (narrow models bear a higher one)"
         )
-    return config.with_changes({"training": chosen}), reasons
+    source_tokens, target_tokens = train.tokens
+    ratio = config.search.length_ratio or (round(target_tokens / source_tokens, 3) if source_tokens else None)
+    return config.with_changes({"training": chosen, "search": {"length_ratio": ratio or None}}), reasons
 
 
 class Estimate(NamedTuple):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -10,14 +10,22 @@ import numpy.typing as npt
 import torch
 
 from saccade.config import Config, SearchConfig
-from saccade.data.batching import collate
+from saccade.data.batching import Batch, collate
 from saccade.data.tokenizers import PAD, Tokenizers
 from saccade.engines import Engine
-from saccade.engines.pytorch import TorchEngine, by_tokens, longest_first
+from saccade.engines.pytorch import SearchBatch, TorchEngine, by_tokens, longest_first
 from saccade.errors import SaccadeError
+from saccade.generation.diverse import DiverseBeam
+from saccade.generation.ensemble import Ensemble, Mean
+from saccade.generation.guard import Guarded, decode_again
 from saccade.generation.loop import generate
-from saccade.generation.rules import DEFAULT_RULES, forbid
+from saccade.generation.mbr import by_risk
+from saccade.generation.noise import sentence_streams
+from saccade.generation.orders import Book, Job, Order, Phrases, check_limit, limit_of, orders_of
+from saccade.generation.rerank import Judge, rerank
+from saccade.generation.sampling import Sample, truncations
 from saccade.generation.search import Beam, Greedy, Hypothesis, Search
+from saccade.generation.words import Speller
 from saccade.looking.terminal import draw_alignment, merge_to_words
 from saccade.models.build import in_one_sequence, longest_sequence
 from saccade.models.protocol import EncoderDecoder
@@ -26,6 +34,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 Array = npt.NDArray[np.float64]
+
+ROWS = 8  # hypotheses of a sentence that `search.batch_tokens` is meant for; where there are more, batches are smaller
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +47,7 @@ class Translation:
     score: float  # log-probability of the whole translation, natural logarithm
     tokens: list[str]  # pieces, "▁" before the first of a word
     n_best: list["Translation"] = field(default_factory=list, repr=False)  # all, where more than one was asked for
+    notes: list[str] = field(default_factory=list)  # what the guard did about it
     _ids: list[int] = field(default_factory=list, repr=False)
     _translator: "Translator | None" = field(default=None, repr=False, compare=False)
 
@@ -100,18 +111,42 @@ def alignment_of(attentions: Sequence[Array]) -> Array:
 
 
 class Translator:
-    """A model with its tokenizers and its settings, and the engine that runs it."""
+    """A model with its tokenizers and its settings, and the engine that runs it; of an ensemble, the settings of its
+    first."""
 
     def __init__(
-        self, config: Config, tokenizers: Tokenizers, model: EncoderDecoder | Callable[[], EncoderDecoder]
+        self,
+        config: Config,
+        tokenizers: Tokenizers,
+        model: EncoderDecoder | Callable[[], EncoderDecoder],
+        others: Sequence[Config] = (),
     ) -> None:
         """`model`: a function that loads it will be called when something needs it, which an engine may never do."""
         self.config = config
         self.tokenizers = tokenizers
         self._given = model
-        self.own_engine = TorchEngine(self._search)
+        self._models = [config.model, *(other.model for other in others)]
+        self.own_engine = TorchEngine(self._searcher)
         self.engine: Engine = self.own_engine
         self.engine_is_asked_for = False  # so that what it cannot do is refused, rather than done by our own
+
+    @classmethod
+    def ensemble(
+        cls, translators: Sequence["Translator"], mean: Mean = "probabilities", names: Sequence[str] = ()
+    ) -> "Translator":
+        """One translator of several with the same vocabulary, whatever their families; `names` are for errors."""
+        first, *others = translators
+        names = names or [f"translator {number}" for number in range(1, len(translators) + 1)]
+        for other, name in zip(others, names[1:], strict=True):
+            for side, mine, its in zip(first.tokenizers._fields, first.tokenizers, other.tokenizers, strict=True):
+                if not mine.same_as(its):
+                    raise SaccadeError(
+                        f"{name}: its {side} vocabulary ({its.size:,} pieces) is not that of {names[0]} ({mine.size:,} "
+                        "pieces), so they cannot write together; train both on the same files with the same tokenizer "
+                        "settings, or rerank by it"
+                    )
+        model = Ensemble([translator.model.to(first.device) for translator in translators], mean)
+        return cls(first.config, first.tokenizers, model.eval(), [other.config for other in others])
 
     @cached_property
     def model(self) -> EncoderDecoder:
@@ -132,18 +167,22 @@ class Translator:
     @property
     def longest(self) -> int | None:
         """The most pieces, ends counted, that the model's positions can hold; None: any number."""
-        return longest_sequence(self.config.model)
+        return min((most for model in self._models if (most := longest_sequence(model)) is not None), default=None)
 
     @property
     def one_sequence(self) -> bool:
         """Whether those positions hold source and target together."""
-        return in_one_sequence(self.config.model)
+        return any(in_one_sequence(model) for model in self._models)
 
     @cached_property
     def _line_breaks(self) -> list[int]:
         """Pieces that would turn one line into two."""
         target = self.tokenizers.target
         return [i for i in range(target.size) if {"\n", "\r"} & set(target.decode([i]))]
+
+    @cached_property
+    def _speller(self) -> Speller:
+        return Speller(self.tokenizers.target)
 
     @property
     def never_written(self) -> list[int]:
@@ -155,35 +194,63 @@ class Translator:
         return next(self.model.parameters()).device
 
     @overload
-    def translate(self, text: str, **search: Any) -> Translation: ...
+    def translate(self, text: str, **told: Any) -> Translation: ...
     @overload
-    def translate(self, text: list[str], **search: Any) -> list[Translation]: ...
-    def translate(self, text: str | list[str], **search: Any) -> Translation | list[Translation]:
-        """Translate a sentence, or a list of them into a list. Keywords override the folder's search settings."""
+    def translate(self, text: list[str], **told: Any) -> list[Translation]: ...
+    def translate(self, text: str | list[str], **told: Any) -> Translation | list[Translation]:
+        """Translate a sentence, or a list of them into a list. Keywords are those of `stream`."""
         if isinstance(text, str):
-            return next(self.stream([text], **search))
-        return list(self.stream(text, **search))
+            return next(self.stream([text], **told))
+        return list(self.stream(text, **told))
 
     def stream(
         self,
         texts: Sequence[str],
         progress: Callable[[int], None] | None = None,
         first: int = 1,
+        judges: Sequence[Judge] = (),
+        *,
+        prefix: str | Sequence[str] | None = None,
+        must: Phrases | None = None,
+        allowed: Phrases | None = None,
         scored: bool = True,
         **search: Any,
     ) -> Iterator[Translation]:
         """Translations of `texts`, in their order; those of like length are worked on together.
 
-        `first` is the number by which a sentence that is refused is named, if it is the first. `scored=False`: nobody
-        will read the scores, which an engine may then leave a little wrong rather than compute them.
+        `first` is the number by which a sentence that is refused is named, if it is the first. `judges` rerank what
+        the search has found. `prefix`: how each translation begins; `must`: phrases that it holds; `allowed`: the words
+        whose pieces it may use. They are one for all, or one for each text. `scored=False`: nobody will read the
+        scores, which an engine may then leave a little wrong rather than compute them. Other keywords override the
+        folder's search settings.
         """
         settings = self._settings(search)
+        pool = _pool(settings, judges)
         encoded = self.tokenizers.source.encode_batch(list(texts))
         blank = [not text.strip() for text in texts]
         self._check_lengths(encoded, settings.max_source, first)
+        orders = orders_of(self._speller, len(texts), settings, prefix, must, allowed)
+        limits = [limit_of(ids, order, settings, self._room(ids)) for ids, order in zip(encoded, orders, strict=True)]
+        for number, (order, limit) in enumerate(zip(orders, limits, strict=True), start=first):
+            check_limit(order, limit, number)
+        jobs = [Job(*job) for job in zip(encoded, orders, limits, strict=True)]
+        if settings.method != "beam" and any(order.must for order in orders):
+            raise SaccadeError(f"search.must needs beam search; set search.method=beam (now {settings.method})")
         real = [i for i in range(len(texts)) if not blank[i]]
-        searched = self.engine_for(settings).search([encoded[i] for i in real], settings, progress, scored)
-        found: dict[int, list[Hypothesis]] = dict(zip(real, searched, strict=True))
+        searched = [jobs[i] for i in real]
+        scored = scored or bool(judges) or settings.mbr > 0
+        answers = [Guarded(found) for found in self.engine_for(settings).search(searched, pool, progress, scored)]
+        if settings.guard:
+            answers = decode_again(searched, answers, pool, self.own_engine.search)
+        for i, answer in zip(real, answers, strict=True):
+            if not answer.holds:
+                raise SaccadeError(
+                    f"line {first + i:,}: no translation keeps to all that it was told (search.must, banned, "
+                    "shortlist, no_repeat_ngram, min_length); take something back"
+                )
+        several = [answer.hypotheses for answer in answers]
+        chosen = self._choose([texts[i] for i in real], several, settings, judges)
+        found = {i: answer._replace(hypotheses=best) for i, answer, best in zip(real, answers, chosen, strict=True)}
         for i, text in enumerate(texts):
             # A blank line has nothing to translate and stays what it is.
             yield self._translation(text, found[i]) if i in found else Translation(text, text, 0.0, [])
@@ -257,26 +324,68 @@ class Translator:
 
     def _settings(self, search: dict[str, Any]) -> SearchConfig:
         settings = self.config.with_changes({"search": search}).search if search else self.config.search
-        if settings.n_best > settings.beam:
+        most = ("mbr", settings.mbr) if settings.mbr else ("beam", settings.beam)
+        if settings.n_best > most[1] and (settings.mbr or settings.method != "sample"):
             raise SaccadeError(
-                f"search.n_best={settings.n_best} is more than search.beam={settings.beam}; widen the beam"
+                f"search.n_best={settings.n_best} is more than search.{most[0]}={most[1]}; "
+                f"{'find more candidates' if settings.mbr else 'widen the beam'}"
+            )
+        if settings.mbr > settings.beam and settings.method != "sample":
+            raise SaccadeError(
+                f"search.mbr={settings.mbr} is more than search.beam={settings.beam}; "
+                "widen the beam or set search.method=sample"
+            )
+        if settings.max_length and settings.min_length > settings.max_length:
+            raise SaccadeError(
+                f"search.min_length={settings.min_length} is more than search.max_length={settings.max_length}; "
+                "lower the one or raise the other"
             )
         return settings
 
-    def limits(self, sources: Sequence[Sequence[int]], settings: SearchConfig) -> list[int]:
-        """The most tokens that each source's translation may have, its end counted."""
-        made = [int(len(ids) * settings.max_length_factor) + settings.max_length_extra + 1 for ids in sources]
-        if self.longest is None:
-            return made
-        taken = [len(ids) + 1 if self.one_sequence else 0 for ids in sources]
-        return [min(limit, self.longest - used) for limit, used in zip(made, taken, strict=True)]
+    def _choose(
+        self,
+        sources: Sequence[str],
+        found: list[list[Hypothesis]],
+        settings: SearchConfig,
+        judges: Sequence[Judge],
+    ) -> list[list[Hypothesis]]:
+        """Of what the search has found, the `n_best` by judges or by risk; without them, what it has found."""
+        if not settings.mbr and not judges:
+            return found
+        texts = [[self.tokenizers.target.decode(h.tokens) for h in hypotheses] for hypotheses in found]
+        if judges:
+            ranked = rerank(sources, found, texts, judges, settings.length_penalty)
+        else:
+            sampled = settings.method == "sample"
+            ranked = [by_risk(hypotheses, of_them, sampled) for hypotheses, of_them in zip(found, texts, strict=True)]
+        return [hypotheses[: settings.n_best] for hypotheses in ranked]
 
-    def _search(self, sources: Sequence[list[int]], settings: SearchConfig) -> list[list[Hypothesis]]:
+    def _room(self, source: Sequence[int]) -> int | None:
+        """The most pieces of a translation, its end counted, that the model's positions can hold."""
+        if self.longest is None:
+            return None
+        return self.longest - (len(source) + 1 if self.one_sequence else 0)
+
+    def jobs(self, sources: Sequence[list[int]], settings: SearchConfig) -> list[Job]:
+        """Sources in ids that are told nothing of their own."""
+        return [Job(ids, Order(), limit_of(ids, Order(), settings, self._room(ids))) for ids in sources]
+
+    def _book(self, settings: SearchConfig) -> Book:
+        return Book(self._speller, settings, self._line_breaks, self.device)
+
+    def _searcher(self, settings: SearchConfig) -> SearchBatch:
+        """How our own engine translates a batch under these settings."""
+        return partial(self._search, settings, self._book(settings))
+
+    def _search(self, settings: SearchConfig, book: Book, jobs: Sequence[Job]) -> list[list[Hypothesis]]:
+        """`book`: the rules of the settings."""
         self.model.eval()
-        batch = collate([(source, []) for source in sources], range(len(sources))).to(self.device)
-        limits = torch.tensor(self.limits(sources, settings), device=self.device)
-        rules = (*DEFAULT_RULES, forbid(self._line_breaks))
-        return generate(self.model, batch.source, batch.source_mask, search_of(settings), limits, rules)
+        batch = collate([(job.source, []) for job in jobs], range(len(jobs))).to(self.device)
+        limits = torch.tensor([job.limit for job in jobs], device=self.device)
+        orders = [job.order for job in jobs]
+        search = book.search(search_of(settings, batch), beam_of(settings), orders)
+        rules = book.for_batch(orders)
+        return generate(self.model, batch.source, batch.source_mask, search, limits, rules, book.weighings)
 
     @torch.inference_mode()
     def _score(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float]:
@@ -288,27 +397,43 @@ class Translator:
         of_gold = log_probs.gather(-1, batch.gold.unsqueeze(-1)).squeeze(-1)
         return [float(x) for x in (of_gold * (batch.gold != PAD)).sum(1)]
 
-    def _translation(self, text: str, hypotheses: Sequence[Hypothesis]) -> Translation:
+    def _translation(self, text: str, answer: Guarded) -> Translation:
         made = [
             Translation(
                 source=text,
                 text=self.tokenizers.target.decode(hypothesis.tokens),
                 score=hypothesis.log_prob,
                 tokens=self.tokenizers.target.pieces(hypothesis.tokens),
+                notes=list(answer.notes),
                 _ids=hypothesis.tokens,
                 _translator=self,
             )
-            for hypothesis in hypotheses
+            for hypothesis in answer.hypotheses
         ]
         if len(made) > 1:
             made[0].n_best.extend(made)
         return made[0]
 
 
-def search_of(settings: SearchConfig) -> Search:
-    """The search that the settings describe."""
+def search_of(settings: SearchConfig, batch: Batch) -> Search:
+    """The search that the settings describe, for the sources of `batch`."""
+    if settings.method == "sample":
+        return Sample(
+            sentence_streams(batch.source, batch.source_mask, settings.seed),
+            settings.n_best,
+            settings.temperature,
+            truncations(settings.top_k, settings.top_p, settings.min_p, settings.typical),
+        )
     if settings.beam == 1 and not settings.coverage_penalty:
         return Greedy()
+    beam = beam_of(settings)
+    if settings.method == "diverse":
+        return DiverseBeam(beam, settings.groups or settings.beam, settings.diversity)
+    return beam
+
+
+def beam_of(settings: SearchConfig) -> Beam:
+    """Beam search as the settings describe it, of one hypothesis too."""
     return Beam(
         settings.beam,
         settings.length_penalty,
@@ -316,3 +441,13 @@ def search_of(settings: SearchConfig) -> Search:
         settings.n_best,
         stop_at_size=settings.early_stopping == "beam",
     )
+
+
+def _pool(settings: SearchConfig, judges: Sequence[Judge]) -> SearchConfig:
+    """The settings with which candidates are found: as many as there are to choose from, in batches that hold them."""
+    if judges and settings.mbr:
+        raise SaccadeError(f"search.mbr={settings.mbr} and reranking both choose the answer; leave one of them out")
+    candidates = max(settings.beam, settings.n_best) if judges else settings.mbr or settings.n_best
+    rows = candidates if settings.method == "sample" else settings.beam
+    batch_tokens = settings.batch_tokens * ROWS // max(rows, ROWS)
+    return settings.model_copy(update={"n_best": candidates, "batch_tokens": batch_tokens})

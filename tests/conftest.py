@@ -65,6 +65,16 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def second(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of another family with the vocabulary of `trained`, which has seen the same pairs a few times."""
+    folder = tmp_path_factory.mktemp("second") / "rnn-en-de"
+    small = ("model.family=rnn", "model.width=24", "model.embedding=24", "training.learning_rate=0.01")
+    others = [setting for setting in TINY if not setting.startswith("model.")]
+    saccade.train(*others, *small, "training.max_steps=40", "training.batch_tokens=512", out=folder, quiet=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def command() -> Command:
     """The command line as `main` runs it, in this process: starting another takes seconds, most of them torch's."""
 

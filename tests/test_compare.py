@@ -122,7 +122,7 @@ def test_an_interrupted_comparison_stops_its_rows_and_goes_on_later(place: Path,
         deadline = time.monotonic() + 120
         while not list(folder.glob("step-*")) and time.monotonic() < deadline:
             time.sleep(0.2)
-        run.send_signal(signal.SIGINT)
+        run.send_signal(signal.SIGTERM)
         run.wait(60)
     assert run.returncode == 130
     time.sleep(0.5)

@@ -324,7 +324,9 @@ def test_it_trains_translates_aligns_and_says_what_is_too_long(tmp_path, tiny):
     translator = load(tmp_path / "run")
     found = translator.translate(["January 5, 2021", "seventeen"])
     assert [t.text for t in found] == [t.text for t in made.translate(["January 5, 2021", "seventeen"])]
-    assert found[1].score == pytest.approx(translator.score(["seventeen"], [found[1].text])[0], abs=1e-3)
+    # By its pieces: what is so little trained may write a word in other pieces than the tokenizer would.
+    (score,) = translator._score([(translator.tokenizers.source.encode("seventeen"), found[1]._ids)])
+    assert found[1].score == pytest.approx(score, abs=1e-3)
     assert found[0].attentions[0].shape[2] == len(translator.tokenizers.source.encode("January 5, 2021")) + 1
     text = "seventeen " * 99
     pieces = translator.tokenizers.source.encode(text)

@@ -6,17 +6,24 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
+import torch
 import yaml
 
 from saccade.api import settings_from
-from saccade.config import Config
+from saccade.attention.scores import SCORES
+from saccade.attention.windows import WINDOWS
+from saccade.config import Config, ConvConfig, LMConfig, RNNConfig, TransformerConfig
+from saccade.models.build import build_model, count_parameters, with_shape
 from saccade.reference import reference_page
 
 ROOT = Path(__file__).parent.parent
 PAGES = ["README.md", *(str(path.relative_to(ROOT)) for path in sorted((ROOT / "docs").glob("*.md")))]
-RECIPES = sorted((ROOT / "recipes").rglob("*.yaml"))
+RECIPES = sorted((ROOT / "recipes" / "multi30k").glob("*.yaml"))
+# The rows of docs/history.md; what is in a folder named common is only extended.
+HISTORY = sorted(path for path in (ROOT / "recipes" / "history").rglob("*.yaml") if path.parent.name != "common")
 BLOCK = re.compile(r"^```(\w+)(?: title=\"(.+?)\")?\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 # What makes a shown training command short; nothing else of it is changed.
@@ -39,7 +46,19 @@ def brief(command: str) -> str:
     if re.search(r"(^|\| )saccade train", command):
         tiny = "" if re.search("family=|wiring=|--config|--from", command) else TINY
         command += f" {BRIEF} {tiny}"
+    if command.startswith("saccade compare"):
+        # Two rows of each comparison, one seed; speeds are measured by tests/test_compare.py.
+        command = re.sub(r"recipes/history/(\S*)\*\.yaml", _two_rows, command)
+        command = re.sub(r"--(seeds|jobs) \d+", "", command)
+        command += f" {BRIEF} model.width=16 --no-speed"
+    if re.match(r"saccade explain (masking|heads|bottleneck)", command):
+        command += " --steps 2"
     return command
+
+
+def _two_rows(match: re.Match[str]) -> str:
+    folder = ROOT / "recipes" / "history" / match[1]
+    return " ".join(f"recipes/history/{match[1]}{path.name}" for path in sorted(folder.glob("*.yaml"))[:2])
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +71,11 @@ def workplace(tmp_path_factory):
         for form in ("", ".lc.norm.tok"):
             for language in ("en", "de"):
                 check_runs(f"gzip -c dates.{language} > multi30k/{name}{form}.{language}.gz", place)
+    check_runs("mkdir -p long gold && echo 0-0 1-1 > gold/links", place)
+    for language in ("en", "de"):
+        check_runs(f"head -1 dates.{language} > gold/sentences.{language}", place)
+        for name in ("train", "dev"):
+            check_runs(f"gzip -c dates.{language} > long/{name}.{language}.gz", place)
     return place
 
 
@@ -125,6 +149,30 @@ def test_every_recipes_own_commands_run(recipe, workplace):
             smaller = f" {TINY}" if "transformer" in recipe.stem else " model.width=16 model.embedding=16"
             command = brief(command) + smaller if command.startswith("saccade train") else command
             check_runs(command, workplace)
+
+
+@pytest.mark.parametrize("recipe", HISTORY, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_every_row_of_the_history_builds_and_names_what_it_is(recipe):
+    assert re.match(r"# \S.*\.\n", recipe.read_text())
+    config = Config.load(recipe)
+    shaped = config.model_copy(update={"model": with_shape(config.model, joint=True)})
+    with torch.device("meta"):
+        assert count_parameters(build_model(shaped, 8000, 8000)) > 1_000_000
+
+
+def test_every_mechanism_has_a_row():
+    """Each value of each setting that names a mechanism is in some recipe of the history."""
+    models = [Config.load(recipe).model for recipe in HISTORY]
+    used = {(model.family, name, value) for model in models for name, value in model.model_dump().items()}
+    wanted = {("rnn", "score", name) for name in SCORES} | {("rnn", "window", name) for name in WINDOWS}
+    for section in (TransformerConfig, RNNConfig, ConvConfig, LMConfig):
+        family = get_args(section.model_fields["family"].annotation)[0]
+        for name in ("wiring", "fusion", "positions", "merge_positions", "norm", "normalisation", "activation"):
+            if name in section.model_fields:
+                wanted |= {(family, name, value) for value in get_args(section.model_fields[name].annotation)}
+    wanted |= {("transformer", "residual", False), ("transformer", "key_heads", 1), ("transformer", "tied", "none")}
+    wanted |= {("rnn", "input_feeding", True), ("rnn", "input_feeding", False), ("rnn", "reverse_source", True)}
+    assert wanted - used == set()
 
 
 def test_the_settings_page_is_what_the_settings_say():

@@ -71,7 +71,6 @@ def engine_of(translator, place):
     return CTranslate2Engine(
         place,
         translator.tokenizers,
-        translator.limits,
         translator.never_written,
         translator.own_engine,
         torch.device("cpu"),
@@ -115,15 +114,15 @@ def test_ctranslate2_finds_the_same_tokens_greedy_and_beam(name, exported):
             translator,
             sources,
             settings,
-            lambda s, settings: [
-                found[0].tokens if found else None for found in engine.searched(s, settings, patience=3.0)
+            lambda jobs, settings: [
+                found[0].tokens if found else None for found in engine.searched(jobs, settings, patience=3.0)
             ],
             renormalise=True,
         )
         assert not agreement.different
         assert agreement.equal >= 0.95 * agreement.compared
         assert agreement.compared > 20, "too many came to their limit for this to mean anything"
-    found = engine.searched(sources, greedy)
+    found = engine.searched(translator.jobs(sources, greedy), greedy)
     assert len({tuple(hypotheses[0].tokens) for hypotheses in found if hypotheses}) > 8, "they all say the same"
 
 
@@ -132,7 +131,8 @@ def test_the_engine_answers_as_torch_does_with_the_models_own_scores(name, expor
     translator, engine = exported(name)
     sources = encoded(translator)
     settings = translator._settings({"beam": 5, "n_best": 2})
-    torch_found, found = translator.own_engine.search(sources, settings), engine.search(sources, settings)
+    jobs = translator.jobs(sources, settings)
+    torch_found, found = translator.own_engine.search(jobs, settings), engine.search(jobs, settings)
     equal = [a[0].tokens == b[0].tokens for a, b in zip(torch_found, found, strict=True)]
     assert sum(equal) >= 0.95 * len(sources)
     for same, ours, theirs in zip(equal, torch_found, found, strict=True):
@@ -149,7 +149,8 @@ def test_every_length_penalty_ranks_as_ours(alpha, stopping, exported):
     translator, engine = exported("pre-norm")
     sources = encoded(translator)
     settings = translator._settings({"beam": 4, "length_penalty": alpha, "early_stopping": stopping})
-    ours, theirs = translator.own_engine.search(sources, settings), engine.search(sources, settings)
+    jobs = translator.jobs(sources, settings)
+    ours, theirs = translator.own_engine.search(jobs, settings), engine.search(jobs, settings)
     assert sum(a[0].tokens == b[0].tokens for a, b in zip(ours, theirs, strict=True)) >= 0.95 * len(sources)
 
 
@@ -157,8 +158,9 @@ def test_a_sentence_that_comes_to_its_limit_ends_as_ours_do(exported):
     translator, engine = exported("pre-norm")
     sources = encoded(translator)
     settings = translator._settings({"beam": 3, "max_length_factor": 0.2, "max_length_extra": 1})
-    assert not all(engine.searched(sources, settings))
-    ours, theirs = translator.own_engine.search(sources, settings), engine.search(sources, settings)
+    assert not all(engine.searched(translator.jobs(sources, settings), settings))
+    jobs = translator.jobs(sources, settings)
+    ours, theirs = translator.own_engine.search(jobs, settings), engine.search(jobs, settings)
     assert sum(a[0].tokens == b[0].tokens for a, b in zip(ours, theirs, strict=True)) >= 0.95 * len(sources)
 
 
@@ -167,10 +169,11 @@ def test_a_sentence_beyond_the_exports_positions_goes_to_torch(exported, monkeyp
     monkeypatch.setattr("saccade.engines.ctranslate2.POSITIONS", 30)
     sources = encoded(translator)
     settings = translator._settings({"beam": 1})
-    done = engine.searched(sources, settings)
+    jobs = translator.jobs(sources, settings)
+    done = engine.searched(jobs, settings)
     assert any(done)
     assert not all(done)
-    assert all(engine.search(sources, settings))
+    assert all(engine.search(jobs, settings))
 
 
 @pytest.mark.parametrize("quantization", ["int8", "int16", "bfloat16"])
@@ -180,8 +183,9 @@ def test_quantization_leaves_the_live_weights_as_they_were(quantization, exporte
     to_ctranslate2.write(translator.model, translator.tokenizers, tmp_path / "again", quantization)
     assert all(torch.equal(tensor, before[name]) for name, tensor in translator.model.state_dict().items())
     settings = translator._settings({"beam": 1})
-    expected = translator.own_engine.search(encoded(translator), settings)
-    found = engine_of(translator, tmp_path / "again").search(encoded(translator), settings)
+    jobs = translator.jobs(encoded(translator), settings)
+    expected = translator.own_engine.search(jobs, settings)
+    found = engine_of(translator, tmp_path / "again").search(jobs, settings)
     assert sum(a[0].tokens == b[0].tokens for a, b in zip(expected, found, strict=True)) > len(found) / 2
 
 
@@ -286,6 +290,27 @@ def test_settings_that_the_engine_cannot_do_are_refused_if_asked_for_and_left_to
         asked_for.translate("January 5, 2021", length_penalty=1.5)
 
 
+def test_what_a_sentence_is_told_is_done_by_torch_and_what_comes_after_the_search_by_either(trained, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(trained, folder)
+    export(folder, "ctranslate2")
+    fast, slow = (saccade.load(folder, engine=engine) for engine in ("ctranslate2", "torch"))
+    texts = SENTENCES[:12]
+    for told in (
+        {"prefix": [*["vor"] * 4, *[""] * 8]},
+        {"must": [["Jahr"], *[[]] * 11]},
+        {"mbr": 3},
+        {"max_length": 9},
+    ):
+        ours, theirs = (each.translate(texts, beam=3, **told) for each in (slow, fast))
+        assert sum(a.text == b.text for a, b in zip(ours, theirs, strict=True)) >= 11
+        assert [a.notes for a in ours] == [b.notes for b in theirs]
+    with pytest.raises(SaccadeError, match=r"search.banned=.*the engine ctranslate2 cannot do that"):
+        fast.translate(texts, banned=["Mai"])
+    with pytest.raises(SaccadeError, match="--engine ctranslate2 runs one model, not an ensemble"):
+        saccade.load([folder, folder], engine="ctranslate2")
+
+
 def test_what_cannot_be_exported_is_said_when_training_starts_and_refused_by_name(command: Command, tmp_path):
     settings = [*TINY, "training.max_steps=2", "training.validate_every=2", "model.residual=false"]
     done = command("train", "--out", tmp_path / "model", *settings)
@@ -375,7 +400,7 @@ def test_transformers_loads_the_folder_and_generates_the_same_tokens(name, folde
     for text in SENTENCES[:20]:
         made = model.generate(**tokenizer(text, return_tensors="pt"), num_beams=1, max_length=60)
         said.append(reader.decode(made[0], skip_special_tokens=True))
-    expected = [found.text for found in translator.translate(SENTENCES[:20], beam=1)]
+    expected = [found.text for found in translator.translate(SENTENCES[:20], beam=1, guard=False)]
     short = [i for i, text in enumerate(expected) if len(translator.tokenizers.target.encode(text)) < 20]
     assert len(short) > 5
     assert [said[i] for i in short] == [expected[i] for i in short]

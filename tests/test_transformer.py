@@ -9,7 +9,8 @@ from benchmarks.peers import copy_transformer
 from saccade.attention.masks import causal
 from saccade.config import Config
 from saccade.errors import SaccadeError
-from saccade.models.build import TRANSFORMER_SIZES, build_model, count_parameters, with_shape
+from saccade.models.build import build_model, count_parameters, with_shape
+from saccade.models.build.shapes import TRANSFORMER_SIZES
 
 
 def twin(model, norm):

@@ -29,8 +29,9 @@ def softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
         return scores.softmax(-1)
     # The lowest finite number, not -inf: exp() of it is zero just the same, and an empty row has no NaN to
     # leak through the backward pass.
-    weights = scores.masked_fill(~mask, finfo(scores.dtype).min).softmax(-1)
-    return weights.masked_fill(~mask, 0.0)
+    forbidden = ~mask
+    weights = scores.masked_fill(forbidden, finfo(scores.dtype).min).softmax(-1)
+    return weights.masked_fill(forbidden, 0.0)
 
 
 def attend(

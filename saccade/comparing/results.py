@@ -6,12 +6,13 @@ from dataclasses import asdict
 from typing import Any
 
 from saccade.comparing.plan import Plan, Row
+from saccade.config import read_settings
 from saccade.files import read_json, write_text
 
 
 def fingerprint(row: Row, plan: Plan) -> str:
     """Changes when what a result depends on does."""
-    recipe = "" if row.trained else row.path.read_text(encoding="utf-8")
+    recipe = {} if row.trained else read_settings(row.path)
     depends = {name: value for name, value in asdict(plan).items() if name not in ("out", "seeds")}
     return hashlib.sha256(json.dumps([recipe, depends]).encode()).hexdigest()[:16]
 

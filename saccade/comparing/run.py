@@ -1,13 +1,14 @@
 """A whole comparison: every row and seed in its own process, so that one that fails takes nothing else with it."""
 
 import json
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
 
 from saccade.comparing.figures import draw_figures
 from saccade.comparing.plan import Plan, Row
@@ -50,7 +51,7 @@ def _measure(
     if wanted < total:
         display.say(f"{what}: {total - wanted} of {total} are measured already")
     children: set[subprocess.Popen[bytes]] = set()
-    stopped = Event()
+    stopped = threading.Event()
 
     def run(group: Sequence[Task]) -> None:
         """A process that ends before its last row has failed at the first row without a result; the rest go on."""
@@ -92,8 +93,10 @@ def _child(
 
 
 @contextmanager
-def _ending(children: set["subprocess.Popen[bytes]"], stopped: Event) -> Iterator[None]:
+def _ending(children: set["subprocess.Popen[bytes]"], stopped: threading.Event) -> Iterator[None]:
     """When the comparison is interrupted, tell the rows to save and stop; the same command goes on from there."""
+    main = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler) if main else None
     try:
         yield
     except BaseException:
@@ -101,6 +104,9 @@ def _ending(children: set["subprocess.Popen[bytes]"], stopped: Event) -> Iterato
         for child in list(children):
             child.terminate()
         raise
+    finally:
+        if main:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _last_words(log: Path, status: int) -> str:

@@ -109,6 +109,11 @@ class Tokenizer:
         """The name of each id in the library's own file, all different: what other programs call a piece."""
         return [self._library.id_to_token(id) for id in range(self.size)]
 
+    @property
+    def piece_bytes(self) -> Sequence[bytes]:
+        """The bytes of each piece, by id; a special one has none."""
+        return self._bytes
+
     def encode(self, text: str) -> list[int]:
         """The ids of `text`, nothing added. A lone surrogate, which is no character, becomes U+FFFD."""
         ids: list[int] = self._library.encode(_encodable(text)).ids
@@ -150,6 +155,10 @@ class Tokenizer:
     def word_texts(self, ids: Sequence[int]) -> list[str]:
         """The text of each word that `words` numbers."""
         return self._words(ids)[1]
+
+    def same_as(self, other: "Tokenizer") -> bool:
+        """Whether both cut every text alike, into pieces with the same ids."""
+        return self is other or self._library.to_str() == other._library.to_str()
 
     def save(self, path: str | Path) -> None:
         """Write one JSON file, in the library's own format."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from saccade.config import SearchConfig
+from saccade.generation.orders import Job
 from saccade.generation.search import Hypothesis
 
 ENGINES = ("auto", "torch", "ctranslate2")
@@ -21,12 +22,12 @@ class Engine(Protocol):
 
     def search(
         self,
-        sources: Sequence[list[int]],
+        jobs: Sequence[Job],
         settings: SearchConfig,
         progress: Progress | None = None,
         scored: bool = True,
     ) -> list[list[Hypothesis]]:
-        """For each source its hypotheses, the best first, in the order of the sources.
+        """For each sentence its hypotheses, the best first, in the order of the jobs.
 
         `scored=False`: the log-probabilities may be a little off the model's own, if that saves time.
         """

@@ -39,7 +39,6 @@ def _ctranslate2(translator: Translator, folder: Path, device: torch.device) -> 
     return CTranslate2Engine(
         export,
         translator.tokenizers,
-        translator.limits,
         translator.never_written,
         translator.own_engine,
         device,

@@ -10,12 +10,13 @@ collected, and the best K that do not go on. Where the two differ is settled her
   can overtake, which it can only be asked for if α = 0; else it is given twice the patience. How often a translation
   then is another than torch's is counted when the export is verified.
 - It has one length limit for a batch, we have one for each sentence, and it cuts where we end. A sentence that came to
-  its limit is translated again by torch, and so is one that is longer than the export's positions.
+  its limit is translated again by torch, and so is one that is longer than the export's positions, and one that has a
+  prefix, phrases or words of its own.
 - A token that may not be written is taken out before its softmax and after ours, so its log-probabilities are a little
   too high. Those that are reported are computed anew, by its own forced decoding.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,16 +28,17 @@ from saccade.engines import Engine, Progress
 from saccade.engines.pytorch import by_tokens, longest_first
 from saccade.errors import SaccadeError
 from saccade.export.ctranslate2 import POSITIONS, library
+from saccade.generation.orders import Job
 from saccade.generation.search import Beam, Hypothesis
 
 # What it can do, in the words of the settings; any other setting must be at its default.
 KNOWN = {"beam", "n_best", "length_penalty", "early_stopping", "max_length_factor", "max_length_extra", "max_source"}
-KNOWN |= {"batch_tokens"}
+KNOWN |= {"batch_tokens", "max_length"}
+KNOWN |= {"mbr", "guard", "length_ratio"}  # what comes after the search
+KNOWN |= {"groups", "diversity", "temperature", "top_k", "top_p", "min_p", "typical", "seed"}  # of other methods
 PATIENCE = 2.0  # for `early_stopping=safe`
 BATCH_TOKENS = 1024  # beyond it batches get no faster on a CPU, and small ones keep all workers busy to the end
 NEARLY_ZERO = 1e-6  # a length penalty of 0 would let it stop at the first ending
-
-Limits = Callable[[Sequence[Sequence[int]], SearchConfig], list[int]]  # most tokens for each source, the end counted
 
 
 class CTranslate2Engine:
@@ -48,12 +50,11 @@ class CTranslate2Engine:
         self,
         export: Path,
         tokenizers: Tokenizers,
-        limits: Limits,
         never_written: Sequence[int],
         fallback: Engine,
         device: torch.device,
     ) -> None:
-        self._limits, self._fallback = limits, fallback
+        self._fallback = fallback
         self._source, self._target = tokenizers.source.symbols, tokenizers.target.symbols
         self._ids = {symbol: id for id, symbol in enumerate(self._target)}
         self._suppressed = [[self._target[id]] for id in (PAD, BOS, *never_written)]
@@ -79,7 +80,7 @@ class CTranslate2Engine:
     def obstacle(self, settings: SearchConfig) -> str | None:
         for name, field in SearchConfig.model_fields.items():
             value = getattr(settings, name)
-            if name not in KNOWN and value != field.default:
+            if name not in KNOWN and value != field.get_default(call_default_factory=True):
                 return f"search.{name}={value}"
         # Then what ends late wins often, and no patience is sure to last until it does.
         if settings.beam > 1 and settings.early_stopping == "safe" and settings.length_penalty > 1:
@@ -88,23 +89,23 @@ class CTranslate2Engine:
 
     def search(
         self,
-        sources: Sequence[list[int]],
+        jobs: Sequence[Job],
         settings: SearchConfig,
         progress: Progress | None = None,
         scored: bool = True,
     ) -> list[list[Hypothesis]]:
-        found = self.searched(sources, settings, progress)
+        found = self.searched(jobs, settings, progress)
         if scored:
-            self._score(sources, found)
+            self._score(jobs, found)
         again = [i for i, hypotheses in enumerate(found) if not hypotheses]
         if again:
-            for i, hypotheses in zip(again, self._fallback.search([sources[i] for i in again], settings), strict=True):
+            for i, hypotheses in zip(again, self._fallback.search([jobs[i] for i in again], settings), strict=True):
                 found[i] = hypotheses
         return found
 
     def searched(
         self,
-        sources: Sequence[list[int]],
+        jobs: Sequence[Job],
         settings: SearchConfig,
         progress: Progress | None = None,
         patience: float | None = None,
@@ -113,9 +114,10 @@ class CTranslate2Engine:
 
         `patience`: more than the settings need, to have more to choose from; what it finds is the same.
         """
-        limits, effort = self._limits(sources, settings), Effort.of(settings, patience)
-        found: list[list[Hypothesis]] = [[]] * len(sources)
-        fits = [i for i in longest_first(sources) if len(sources[i]) < POSITIONS and limits[i] <= POSITIONS]
+        sources, limits = [job.source for job in jobs], [job.limit for job in jobs]
+        effort = Effort.of(settings, patience)
+        found: list[list[Hypothesis]] = [[]] * len(jobs)
+        fits = [i for i in longest_first(sources) if _fits(jobs[i])]
         running = []
         for batch in by_tokens(fits, sources, min(settings.batch_tokens, BATCH_TOKENS)):
             limit = max(limits[i] for i in batch)
@@ -179,12 +181,18 @@ class CTranslate2Engine:
         )
         return [sum(result.log_probs) for result in scored]
 
-    def _score(self, sources: Sequence[list[int]], found: list[list[Hypothesis]]) -> None:
+    def _score(self, jobs: Sequence[Job], found: list[list[Hypothesis]]) -> None:
         """Put the model's own log-probabilities in place."""
         places = [(i, n) for i, hypotheses in enumerate(found) for n in range(len(hypotheses))]
-        scores = self.score([(sources[i], found[i][n].tokens) for i, n in places])
+        scores = self.score([(jobs[i].source, found[i][n].tokens) for i, n in places])
         for (i, n), log_prob in zip(places, scores, strict=True):
             found[i][n] = found[i][n]._replace(log_prob=log_prob)
+
+
+def _fits(job: Job) -> bool:
+    """Whether the export has the positions for it, and it is told nothing of its own."""
+    told = job.order.prefix or job.order.must or job.order.allowed is not None
+    return len(job.source) < POSITIONS and job.limit <= POSITIONS and not told
 
 
 class Effort(NamedTuple):

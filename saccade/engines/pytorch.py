@@ -4,33 +4,35 @@ from collections.abc import Callable, Iterator, Sequence
 
 from saccade.config import SearchConfig
 from saccade.engines import Progress
+from saccade.generation.orders import Job
 from saccade.generation.search import Hypothesis
 
-SearchBatch = Callable[[Sequence[list[int]], SearchConfig], list[list[Hypothesis]]]
+SearchBatch = Callable[[Sequence[Job]], list[list[Hypothesis]]]
 
 
 class TorchEngine:
-    """Works on sentences of like length together; `search_batch` translates one batch. It can do all settings."""
+    """Works on sentences of like length together; `searcher` says how a batch is translated under some settings."""
 
     name = "torch"
 
-    def __init__(self, search_batch: SearchBatch) -> None:
-        self._search_batch = search_batch
+    def __init__(self, searcher: Callable[[SearchConfig], SearchBatch]) -> None:
+        self._searcher = searcher
 
     def obstacle(self, settings: SearchConfig) -> str | None:
         return None
 
     def search(
         self,
-        sources: Sequence[list[int]],
+        jobs: Sequence[Job],
         settings: SearchConfig,
         progress: Progress | None = None,
         scored: bool = True,
     ) -> list[list[Hypothesis]]:
-        found: list[list[Hypothesis]] = [[]] * len(sources)
+        search_batch, sources = self._searcher(settings), [job.source for job in jobs]
+        found: list[list[Hypothesis]] = [[]] * len(jobs)
         done = 0
         for batch in by_tokens(longest_first(sources), sources, settings.batch_tokens):
-            for i, hypotheses in zip(batch, self._search_batch([sources[i] for i in batch], settings), strict=True):
+            for i, hypotheses in zip(batch, search_batch([jobs[i] for i in batch]), strict=True):
                 found[i] = hypotheses
             done += len(batch)
             if progress is not None:

@@ -24,6 +24,7 @@ from saccade.engines.pytorch import by_tokens, longest_first
 from saccade.errors import SaccadeError
 from saccade.export.verify import Ids
 from saccade.export.weights import Array, Attention, Linear, Norm, Stack, Transformer, as_full_heads, take_apart
+from saccade.generation.orders import Job
 from saccade.translator import Translator
 
 POSITIONS = 1024  # the longest sequence, where positions are not learned
@@ -60,9 +61,9 @@ def write(translator: Translator, place: Path) -> None:
     _write_tokenizers(translator.tokenizers, place)
 
 
-def generate(place: Path, sources: Sequence[Ids], limits: Sequence[int], settings: SearchConfig) -> list[Ids]:
+def generate(place: Path, jobs: Sequence[Job], settings: SearchConfig) -> list[Ids]:
     """What `transformers` generates from ids, greedily or with a beam, without a length penalty."""
-    model = load(place)
+    model, sources = load(place), [job.source for job in jobs]
     found: list[Ids] = [[]] * len(sources)
     for batch in by_tokens(longest_first(sources), sources, settings.batch_tokens):
         rows = torch.full((len(batch), len(sources[batch[0]]) + 1), PAD)
@@ -77,7 +78,7 @@ def generate(place: Path, sources: Sequence[Ids], limits: Sequence[int], setting
                 length_penalty=0.0,
                 early_stopping=settings.beam > 1,
                 max_length=None,
-                max_new_tokens=max(limits[i] for i in batch),
+                max_new_tokens=max(jobs[i].limit for i in batch),
             )
         for i, ids in zip(batch, out[:, 1:].tolist(), strict=True):
             found[i] = ids[: ids.index(EOS)] if EOS in ids else ids

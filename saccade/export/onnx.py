@@ -28,6 +28,7 @@ from saccade.data.tokenizers import BOS, EOS, PAD, UNK
 from saccade.engines.pytorch import by_tokens, longest_first
 from saccade.errors import SaccadeError
 from saccade.export.verify import Ids
+from saccade.generation.orders import Job
 from saccade.models.protocol import EncoderDecoder
 from saccade.models.transformer import DecoderLayer
 
@@ -169,9 +170,7 @@ def _export(
         logger.setLevel(level)
 
 
-def greedy(
-    place: Path, sources: Sequence[Ids], limits: Sequence[int], settings: SearchConfig, never: Sequence[int]
-) -> list[Ids]:
+def greedy(place: Path, jobs: Sequence[Job], settings: SearchConfig, never: Sequence[int]) -> list[Ids]:
     """What onnxruntime writes, a token at a time, in numpy."""
     import onnxruntime
 
@@ -181,7 +180,8 @@ def greedy(
         onnxruntime.InferenceSession(str(place / name), options, providers=["CPUExecutionProvider"])
         for name in (ENCODER, DECODER)
     )
-    found: list[Ids] = [[] for _ in sources]
+    sources = [job.source for job in jobs]
+    found: list[Ids] = [[] for _ in jobs]
     for batch in by_tokens(longest_first(sources), sources, settings.batch_tokens):
         rows = np.full((len(batch), len(sources[batch[0]]) + 1), PAD)
         for row, i in zip(rows, batch, strict=True):
@@ -191,7 +191,7 @@ def greedy(
         layers, size, heads, _, width = given[MEMORY[0]].shape
         past: list[Any] = [np.zeros((layers, size, heads, 0, width), np.float32)] * 2
         tokens, ended = np.full(size, BOS), np.zeros(size, bool)
-        for _ in range(max(limits[i] for i in batch)):
+        for _ in range(max(jobs[i].limit for i in batch)):
             step = {"tokens": tokens[:, None]} | given | dict(zip(PAST, past, strict=True))
             logits, *past = decoder.run(None, step)
             logits[:, [PAD, BOS, UNK, *never]] = -np.inf

@@ -17,6 +17,7 @@ from saccade.export.record import RECORD, fingerprint, write_export
 from saccade.export.verify import Agreement, Answers, Ids, searches, verify
 from saccade.files import remove_folder, writing, written_atomically
 from saccade.folder import WEIGHTS, load
+from saccade.generation.orders import Job
 from saccade.translator import Translator
 
 VERIFIED = 2000  # sentences, at most
@@ -30,7 +31,7 @@ class Examples(NamedTuple):
     targets: list[Ids] | None
 
 
-class Job(NamedTuple):
+class Task(NamedTuple):
     """What a format needs to know."""
 
     translator: Translator
@@ -39,7 +40,7 @@ class Job(NamedTuple):
     display: Display
 
 
-Write = Callable[[Job, Path], dict[str, Any]]  # writes and verifies, and gives what the record should say
+Write = Callable[[Task, Path], dict[str, Any]]  # writes and verifies, and gives what the record should say
 
 
 def export(
@@ -67,7 +68,7 @@ def export(
         raise SaccadeError(f"{out}: is there already, and is not an export; choose another --out")
     examples = _examples(folder, translator, verify_with)
     with writing(out, "choose another --out"), written_atomically(out) as place:
-        record = FORMATS[to](Job(translator, examples, quantization or "float32", display), place)
+        record = FORMATS[to](Task(translator, examples, quantization or "float32", display), place)
         write_export(
             place,
             {
@@ -112,30 +113,29 @@ def demand(agreements: Sequence[Agreement], to: str) -> None:
             )
 
 
-def _to_ctranslate2(job: Job, place: Path) -> dict[str, Any]:
+def _to_ctranslate2(task: Task, place: Path) -> dict[str, Any]:
     from saccade.engines.ctranslate2 import CTranslate2Engine
 
-    translator, sources = job.translator, job.examples.sources
-    ctranslate2.write(translator.model, translator.tokenizers, place, job.quantization)
+    translator, sources = task.translator, task.examples.sources
+    ctranslate2.write(translator.model, translator.tokenizers, place, task.quantization)
     translator.tokenizers.save(place)
     engine = CTranslate2Engine(
         place,
         translator.tokenizers,
-        translator.limits,
         translator.never_written,
         translator.own_engine,
         translator.device,
     )
 
-    def theirs(sources: Sequence[Ids], settings: SearchConfig) -> Answers:
-        return [found[0].tokens if found else None for found in engine.searched(sources, settings, patience=3.0)]
+    def theirs(jobs: Sequence[Job], settings: SearchConfig) -> Answers:
+        return [found[0].tokens if found else None for found in engine.searched(jobs, settings, patience=3.0)]
 
     agreements = []
     for settings in searches(translator.config.search):
         agreements.append(verify(translator, sources, settings, theirs, renormalise=True))
-        job.display.say(f"verified {agreements[-1]}")
-    off = _score_difference(job, engine)
-    if job.quantization == "float32":
+        task.display.say(f"verified {agreements[-1]}")
+    off = _score_difference(task, engine)
+    if task.quantization == "float32":
         demand(agreements, "ctranslate2")
         if off > SCORE_TOLERANCE:
             raise SaccadeError(
@@ -144,38 +144,38 @@ def _to_ctranslate2(job: Job, place: Path) -> dict[str, Any]:
             )
     record: dict[str, Any] = {
         "ctranslate2": version("ctranslate2"),
-        "quantization": job.quantization,
+        "quantization": task.quantization,
         "computed_in": engine.computes_in,
         "verified": [agreement._asdict() for agreement in agreements],
         "score_difference": off,
     }
     own_settings = translator.config.search
     if engine.obstacle(own_settings) is None:
-        record |= _as_set(job, engine, own_settings)
+        record |= _as_set(task, engine, own_settings)
     return record
 
 
-def _score_difference(job: Job, engine: Any) -> float:
+def _score_difference(task: Task, engine: Any) -> float:
     """How far apart the log-probabilities of whole pairs are, by token, where they are farthest apart."""
-    sources, targets = job.examples
+    sources, targets = task.examples
     if targets is None:  # any will do
-        size = job.translator.tokenizers.target.size
+        size = task.translator.tokenizers.target.size
         targets = [[id for id in source if id < size] for source in reversed(sources)]
     fits = ctranslate2.POSITIONS - 1
     pairs = [pair for pair in zip(sources, targets, strict=True) if max(map(len, pair)) <= fits]
     theirs = engine.score(pairs)
-    ours = job.translator.score_ids(pairs)
+    ours = task.translator.score_ids(pairs)
     apart = (abs(a - b) / (len(target) + 1) for a, b, (_, target) in zip(ours, theirs, pairs, strict=True))
     return max(apart, default=0.0)
 
 
-def _as_set(job: Job, engine: Any, settings: SearchConfig) -> dict[str, Any]:
+def _as_set(task: Task, engine: Any, settings: SearchConfig) -> dict[str, Any]:
     """Both engines as a user of the folder meets them, with its own search settings."""
-    translator, (sources, targets) = job.translator, job.examples
-    answers = []
+    translator, (sources, targets) = task.translator, task.examples
+    answers, jobs = [], translator.jobs(sources, settings)
     for each in (translator.own_engine, engine):
-        with job.display.task(f"translating with {each.name}", len(sources)) as progress:
-            answers.append([found[0] for found in each.search(sources, settings, progress)])
+        with task.display.task(f"translating with {each.name}", len(sources)) as progress:
+            answers.append([found[0] for found in each.search(jobs, settings, progress)])
     ours, theirs = answers
     share = sum(a.tokens == b.tokens for a, b in zip(ours, theirs, strict=True)) / len(sources)
     line = f"with the folder's search settings: {share:.2%} of translations equal"
@@ -187,28 +187,28 @@ def _as_set(job: Job, engine: Any, settings: SearchConfig) -> dict[str, Any]:
         scores = [bleu([decode(h.tokens) for h in side], references, tokenize=tokenize) for side in answers]
         record |= {"bleu_torch": scores[0], "bleu": scores[1]}
         line += f"; BLEU {scores[1]:.2f}, torch {scores[0]:.2f}"
-    job.display.say(line)
+    task.display.say(line)
     return record
 
 
-def _to_huggingface(job: Job, place: Path) -> dict[str, Any]:
-    translator, sources = job.translator, job.examples.sources
+def _to_huggingface(task: Task, place: Path) -> dict[str, Any]:
+    translator, sources = task.translator, task.examples.sources
     huggingface.write(translator, place)
     try:
         import transformers
     except ImportError:
-        job.display.say("not verified: transformers is not installed; pip install transformers, and export again")
+        task.display.say("not verified: transformers is not installed; pip install transformers, and export again")
         return {"verified": []}
     huggingface.check_tokenizer(place, translator, sources)
 
-    def theirs(sources: Sequence[Ids], settings: SearchConfig) -> Answers:
-        return huggingface.generate(place, sources, translator.limits(sources, settings), settings)
+    def theirs(jobs: Sequence[Job], settings: SearchConfig) -> Answers:
+        return huggingface.generate(place, jobs, settings)
 
     agreements = []
     for settings in searches(translator.config.search):
         # Its length penalty is another, so that both do without.
         agreements.append(verify(translator, sources, settings.model_copy(update={"length_penalty": 0.0}), theirs))
-        job.display.say(f"verified {agreements[-1]}")
+        task.display.say(f"verified {agreements[-1]}")
     demand(agreements, "huggingface")
     return {
         "transformers": transformers.__version__,
@@ -216,17 +216,16 @@ def _to_huggingface(job: Job, place: Path) -> dict[str, Any]:
     }
 
 
-def _to_onnx(job: Job, place: Path) -> dict[str, Any]:
-    translator, sources = job.translator, job.examples.sources
+def _to_onnx(task: Task, place: Path) -> dict[str, Any]:
+    translator, sources = task.translator, task.examples.sources
     onnx.write(translator.model, place)
     translator.tokenizers.save(place)
 
-    def theirs(sources: Sequence[Ids], settings: SearchConfig) -> Answers:
-        limits = translator.limits(sources, settings)
-        return onnx.greedy(place, sources, limits, settings, translator.never_written)
+    def theirs(jobs: Sequence[Job], settings: SearchConfig) -> Answers:
+        return onnx.greedy(place, jobs, settings, translator.never_written)
 
     agreement = verify(translator, sources, searches(translator.config.search)[0], theirs)
-    job.display.say(f"verified {agreement}")
+    task.display.say(f"verified {agreement}")
     demand([agreement], "onnx")
     return {"onnxruntime": version("onnxruntime"), "verified": [agreement._asdict()]}
 

@@ -17,6 +17,7 @@ from saccade.config import SearchConfig
 from saccade.data.batching import collate
 from saccade.engines.pytorch import TorchEngine
 from saccade.generation.loop import generate
+from saccade.generation.orders import Job
 from saccade.generation.rules import Prefixes, Rule, end_at_limit, forbid, no_specials
 from saccade.generation.search import Beam, Hypothesis
 from saccade.translator import Translator, search_of
@@ -25,7 +26,7 @@ TIE = 1e-3
 
 Ids = list[int]
 Answers = Sequence[Ids | None]  # the best answer for each source; None: it came to its limit
-Other = Callable[[Sequence[Ids], SearchConfig], Answers]
+Other = Callable[[Sequence[Job], SearchConfig], Answers]
 
 
 class Agreement(NamedTuple):
@@ -74,14 +75,14 @@ def verify(
     rules: tuple[Rule, ...] = (*forbidden, renormalised, end_at_limit) if renormalise else (*forbidden, end_at_limit)
     name = "greedy" if settings.beam == 1 else f"beam {settings.beam}"
     equal = tied = different = limited = 0
-    ours = own_answers(translator, sources, settings, rules)
-    limits = translator.limits(sources, settings)
-    for source, limit, found, theirs in zip(sources, limits, ours, other(sources, settings), strict=True):
-        if theirs is None or len(theirs) + 1 >= limit or len(found[0].tokens) + 1 >= limit:
+    jobs = translator.jobs(sources, settings)
+    ours = own_answers(translator, jobs, settings, rules)
+    for job, found, theirs in zip(jobs, ours, other(jobs, settings), strict=True):
+        if theirs is None or len(theirs) + 1 >= job.limit or len(found[0].tokens) + 1 >= job.limit:
             limited += 1
         elif theirs == found[0].tokens:
             equal += 1
-        elif _indifferent(translator, source, found[0].tokens, theirs, settings, rules):
+        elif _indifferent(translator, job.source, found[0].tokens, theirs, settings, rules):
             tied += 1
         else:
             different += 1
@@ -89,17 +90,17 @@ def verify(
 
 
 def own_answers(
-    translator: Translator, sources: Sequence[Ids], settings: SearchConfig, rules: Sequence[Rule]
+    translator: Translator, jobs: Sequence[Job], settings: SearchConfig, rules: Sequence[Rule]
 ) -> list[list[Hypothesis]]:
     """What our own loop finds under these rules."""
 
-    def batch_search(batch: Sequence[Ids], settings: SearchConfig) -> list[list[Hypothesis]]:
-        made = collate([(source, []) for source in batch], range(len(batch))).to(translator.device)
-        limits = torch.tensor(translator.limits(batch, settings), device=translator.device)
-        return generate(translator.model, made.source, made.source_mask, search_of(settings), limits, rules)
+    def search_batch(batch: Sequence[Job]) -> list[list[Hypothesis]]:
+        made = collate([(job.source, []) for job in batch], range(len(batch))).to(translator.device)
+        limits = torch.tensor([job.limit for job in batch], device=translator.device)
+        return generate(translator.model, made.source, made.source_mask, search_of(settings, made), limits, rules)
 
     translator.model.eval()
-    return TorchEngine(batch_search).search(sources, settings)
+    return TorchEngine(lambda settings: search_batch).search(jobs, settings)
 
 
 def _indifferent(

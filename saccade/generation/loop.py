@@ -7,7 +7,8 @@ from torch import Tensor
 
 from saccade.data.tokenizers import BOS
 from saccade.errors import SaccadeError
-from saccade.generation.rules import DEFAULT_RULES, Rule
+from saccade.generation.rescoring import with_own_log_probs
+from saccade.generation.rules import DEFAULT_RULES, Rule, Weighing, apply
 from saccade.generation.search import Hypothesis, Search
 from saccade.models.protocol import EncoderDecoder
 
@@ -20,11 +21,13 @@ def generate(
     search: Search,
     limits: Tensor,
     rules: Sequence[Rule] = DEFAULT_RULES,
+    weighings: Sequence[Weighing] = (),
 ) -> list[list[Hypothesis]]:
     """Translate source ids (B, S): for each sentence its hypotheses, the best first.
 
     `limits` (B,) is the most tokens each may have, its end counted: a sentence's own, so that no answer depends on
-    what shares its batch.
+    what shares its batch. `weighings` change what the search chooses and ranks by (`Hypothesis.score`), never
+    `Hypothesis.log_prob`.
     """
     if source.size(0) == 0:
         return []
@@ -41,11 +44,11 @@ def generate(
         logits = model.logits(output.hidden[:, -1])
         log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
         prefixes = run.prefixes()
-        for rule in rules:
-            log_probs = rule(log_probs, prefixes)
+        log_probs = apply(rules, apply(weighings, log_probs, prefixes), prefixes)
         tokens, parents = run.advance(log_probs, looked_at(output.attentions) if search.needs_attention else None)
         state = output.state if parents is None else output.state.select(parents)
-    return run.results()
+    found = run.results()
+    return with_own_log_probs(model, source, mask, found) if weighings else found
 
 
 def looked_at(attentions: tuple[Tensor, ...] | None) -> Tensor | None:

@@ -169,10 +169,7 @@ class BeamRun:
         if self.attention is not None and looked is not None:
             self.attention = self.attention + looked.view(N, K, -1)
 
-        continued = (self.log_prob.unsqueeze(-1) + log_probs.view(N, K, V)).flatten(1)
-        # At most K of the best 2K end, so at least K of them go on.
-        log_prob, flat = continued.topk(min(2 * K, K * V), dim=1)
-        beams, tokens = flat // V, flat % V
+        log_prob, beams, tokens = self._best(log_probs, min(2 * K, K * V))
         ends = tokens == EOS
         self._collect(log_prob[:, :K], beams[:, :K], ends[:, :K])
 
@@ -189,6 +186,13 @@ class BeamRun:
             self._keep(alive)
             rows, tokens = rows[alive], tokens[alive]
         return Step(tokens.flatten(), rows.flatten())
+
+    def _best(self, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The best continuations of each sentence, (N, count): log P, row of the beam, token. At most K of the best
+        2K end, so at least K of them go on."""
+        K, V = self.search.size, log_probs.size(-1)
+        log_prob, places = (self.log_prob.unsqueeze(-1) + log_probs.view(-1, K, V)).flatten(1).topk(count, dim=1)
+        return log_prob, places // V, places % V
 
     def _collect(self, log_prob: Tensor, beams: Tensor, ends: Tensor) -> None:
         """Take in the hypotheses that have just ended, (N, K) each, and keep the best K of each sentence."""

@@ -61,6 +61,11 @@ def same_conv(x: Tensor, conv: nn.Module, mask: Tensor) -> Tensor:
     return conv(x.masked_fill(~mask.unsqueeze(-1), 0.0).mT).mT
 
 
+def glu(gates: Tensor) -> Tensor:
+    """[a; b] → a ∘ σ(b), (B, T, 2·) → (B, T, ·), along the axis on which a convolution's output lies together."""
+    return F.glu(gates.mT, dim=1).mT
+
+
 class _ScaleGradient(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, scale: float) -> Tensor:
@@ -126,7 +131,7 @@ class ConvEncoder(nn.Module):
         e = self.embedding(source)
         z = self.enter(e)
         for conv in self.convs:
-            z = (F.glu(same_conv(self.dropout(z), conv, mask), dim=-1) + z) * HALF
+            z = (glu(same_conv(self.dropout(z), conv, mask)) + z) * HALF
         z = _ScaleGradient.apply(self.leave(z), self.gradient_scale)
         return Memory(torch.cat([z, (z + e) * HALF], dim=-1), mask)
 
@@ -152,7 +157,7 @@ class ConvBlock(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """h (B, T, width), the target's embeddings g; also returns the recent inputs and where it looked."""
         gates, recent = self.conv(self.dropout(h), recent)
-        x = F.glu(gates, dim=-1)
+        x = glu(gates)
         d = (self.query(x) + g) * HALF
         z, v = memory.states.chunk(2, dim=-1)
         found = attend(

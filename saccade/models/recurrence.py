@@ -4,7 +4,7 @@ The recurrent unit is cuDNN's: its GRU applies the reset gate after the recurren
 former has a fused kernel; what the difference costs in quality has not been measured here.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -59,7 +59,11 @@ class RecurrentLayer(nn.Module):
 
     def project_input(self, x: Tensor, columns: slice) -> Tensor:
         """The share of the gates that comes from some columns of the input, for as many steps as x has."""
-        return x @ self.weights[0][:, columns].mT
+        return x @ self.input_matrix(columns)
+
+    def input_matrix(self, columns: slice) -> Tensor:
+        """(inputs, gates · E): taken before a loop over time, since each slice costs a whole W in the backward pass."""
+        return self.weights[0][:, columns].mT
 
     def step(self, gates_from_input: Tensor, state: Tensor) -> Tensor:
         """One step, from what the inputs give to the gates (without biases): (B, gates · E), state → state.
@@ -68,7 +72,7 @@ class RecurrentLayer(nn.Module):
         LSTM:  c' = σ(f) ∘ c + σ(i) ∘ tanh(g),  h' = σ(o) ∘ tanh(c')
         tanh:  s' = tanh(i + h)
         """
-        hidden = state[:, : self.width]
+        hidden, *cells = state.split(self.width, dim=-1)
         _, U, input_bias, state_bias = self.weights
         x = gates_from_input + input_bias
         h = torch.addmm(state_bias, hidden, U.mT)
@@ -80,7 +84,7 @@ class RecurrentLayer(nn.Module):
             n = torch.tanh(x[:, both:] + r * h[:, both:])
             return n + z * (hidden - n)
         i, f, g, o = (x + h).chunk(4, dim=-1)
-        cell = torch.sigmoid(f) * state[:, self.width :] + torch.sigmoid(i) * torch.tanh(g)
+        cell = torch.sigmoid(f) * cells[0] + torch.sigmoid(i) * torch.tanh(g)
         return torch.cat([torch.sigmoid(o) * torch.tanh(cell), cell], dim=-1)
 
 
@@ -92,15 +96,15 @@ class RecurrentStack(nn.Module):
         self.layers = nn.ModuleList(RecurrentLayer(unit, width if i else inputs, width) for i in range(layers))
         self.dropout = Dropout(dropout)
 
-    def step(self, from_input: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
-        """One step, from what the inputs give to the first layer's gates: the top's hidden state, the new state."""
+    def step(self, from_input: Tensor, states: Sequence[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """One step, from what the inputs give to the first layer's gates: the top's hidden state, all states."""
         finals: list[Tensor] = []
         for i, layer in enumerate(self.layers):
             assert isinstance(layer, RecurrentLayer)
             if i:
                 from_input = layer.project_input(self.dropout(finals[-1][:, : layer.width]), slice(None))
-            finals.append(layer.step(from_input, state[:, i]))
-        return finals[-1][:, : self.first.width], torch.stack(finals, dim=1)
+            finals.append(layer.step(from_input, states[i]))
+        return finals[-1][:, : self.first.width], tuple(finals)
 
     @property
     def first(self) -> RecurrentLayer:

@@ -133,13 +133,15 @@ def look_and_step(layer: RecurrentLayer, look: Glimpse, y: Tensor, state: Recurr
     """c_t = attend(s_{t-1}, h),  s_t = f(s_{t-1}, [y_t; c_t]): each step waits for where the last one ended."""
     E = y.size(-1)
     from_y = layer.project_input(y, slice(0, E))  # for all steps at once: they wait for nothing
+    W_c = layer.input_matrix(slice(E, None))
     s = state.recurrent[:, 0]
     states, contexts = [s], []
     weights: list[Tensor] = []
-    for t in range(y.size(1)):
+    # Unbound, not from_y[:, t]: in the backward pass each such slice is as large as all of from_y.
+    for t, from_y_t in enumerate(from_y.unbind(1)):
         found = look(s[:, None, None, : layer.width], state, state.position + t, need_weights)
         context = found.context[:, 0, 0]
-        s = layer.step(from_y[:, t] + layer.project_input(context, slice(E, None)), s)
+        s = layer.step(torch.addmm(from_y_t, context, W_c), s)
         states.append(s)
         contexts.append(context)
         if found.weights is not None:
@@ -292,14 +294,15 @@ class LuongDecoder(RecurrentDecoder):
     ) -> tuple[Tensor, Tensor | None, Tensor, Tensor]:
         assert state.fed is not None
         first, E = self.stack.first, y.size(-1)
-        from_y = first.project_input(y, slice(0, E))
-        recurrent, fed = state.recurrent, state.fed
+        from_y, W_fed = first.project_input(y, slice(0, E)), first.input_matrix(slice(E, None))
+        states, fed = state.recurrent.unbind(1), state.fed
         hidden, weights = [], []
-        for t in range(y.size(1)):
-            h, recurrent = self.stack.step(from_y[:, t] + first.project_input(fed, slice(E, None)), recurrent)
+        for t, from_y_t in enumerate(from_y.unbind(1)):
+            h, states = self.stack.step(torch.addmm(from_y_t, fed, W_fed), states)
             found = self.look(h[:, None, None], state, state.position + t, need_weights)
             fed = self.attentional(found.context[:, 0, 0], h)
             hidden.append(fed)
             if found.weights is not None:
                 weights.append(found.weights)
+        recurrent = torch.stack(states, dim=1)
         return torch.stack(hidden, dim=1), torch.cat(weights, dim=2) if weights else None, recurrent, fed

@@ -174,7 +174,7 @@ def _validator(config: Config, translator: Translator, valid: Store) -> Callable
         score = None
         if sources:
             with autocast(translator.device, config.training.precision):
-                translated = translator.translate(sources, beam=1, n_best=1, coverage_penalty=0.0)
+                translated = translator.translate(sources, beam=1, n_best=1, coverage_penalty=0.0, guard=False)
             score = bleu([translation.text for translation in translated], references, tokenize=tokenize)
         return Validation(total / tokens, score)
 
