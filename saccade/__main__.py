@@ -35,6 +35,10 @@ MOST_CONFUSED = 5  # pairs of labels that `evaluate` names; --json gives all
 
 Folder = Annotated[Path, typer.Argument(help="A folder that `saccade train` made.")]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or mps. Default: a GPU if there is one.")]
+Engine = Annotated[
+    str,
+    typer.Option(help="torch, ctranslate2 (see `saccade export`), or auto: the latter on a CPU, if it was exported."),
+]
 Source = Annotated[
     str | None,
     typer.Option(
@@ -158,6 +162,7 @@ def translate(
     resume: Annotated[
         bool, typer.Option(help="Go on with OUTPUT.partial, which a run with --resume leaves when it is stopped.")
     ] = False,
+    engine: Engine = "auto",
 ) -> None:
     """Translate: one line in, one line out."""
     from saccade.data.corpora import read_lines
@@ -172,7 +177,7 @@ def translate(
     from saccade.text.streaming import may_wait, windows
 
     mean: Mean = "log-probabilities" if ensemble_log else "probabilities"
-    translator = load([folder, *ensemble], device, mean=mean) if ensemble else load(folder, device)
+    translator = load([folder, *ensemble] if ensemble else folder, device, mean=mean, engine=engine)
     judges = [Judge(load(rerank, device), rerank_weight, rerank_reverse)] if rerank is not None else []
     named = {
         "beam": beam,
@@ -201,6 +206,8 @@ def translate(
         "terms": term,
     }
     search: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    if (note := translator.engine_note(**search)) is not None and engine == "auto":
+        Display().say(note)
     columns = Columns(prefix_column, constraints_column, tuple(must or ()))
     guarded = Tally()
     pipeline = Pipeline(translator, Glossary.read(glossary) if glossary else None, judges, **search)
@@ -217,7 +224,9 @@ def translate(
                 continue  # written before the run was stopped
             shown = partial(_shown, progress, begin)
             sources, told = columns.read(window, first=begin + 1)
-            for i, translation in enumerate(pipeline.stream(sources, shown, begin + 1, **told), start=begin):
+            for i, translation in enumerate(
+                pipeline.stream(sources, shown, begin + 1, scored=bool(n_best), **told), start=begin
+            ):
                 guarded.count(i + 1, translation.notes)
                 if i < done:
                     continue
@@ -262,6 +271,7 @@ def evaluate(
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept alive; 1 is greedy.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     device: Device = None,
+    engine: Engine = "auto",
 ) -> None:
     """Score translations: BLEU, chrF and TER with their signatures, or the accuracy of labels; two systems with paired
     bootstrap significance. A language model, or with `--perplexity`: perplexity and bits a character of the reference.
@@ -280,12 +290,12 @@ def evaluate(
     config = _config_of(folder)
     tokenize = tokenize or tokenizer_for(config.data.target, references[0])
     metrics = metric or metrics_for(config.model.family)
-    system = _translations(folder, sources, beam, device)
+    system = _translations(folder, sources, beam, device, engine)
     scores = score_corpus(system, references, metrics=metrics, tokenize=tokenize, lowercase=lowercase)
     confused = confusions(system, references, lowercase=lowercase) if "accuracy" in metrics else []
     comparisons = []
     if against is not None:
-        baseline = _translations(against, sources, beam, device)
+        baseline = _translations(against, sources, beam, device, engine)
         comparisons = compare_systems(
             baseline,
             system,
@@ -454,6 +464,25 @@ def corpus(
 
 
 @app.command()
+def export(
+    folder: Folder,
+    to: Annotated[str, typer.Option(help="ctranslate2, huggingface or onnx.")],
+    quantization: Annotated[
+        str | None,
+        typer.Option(help="For ctranslate2: float32, int8, int16, bfloat16, float16, … Default: float32."),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The folder to make. Default: in FOLDER, named after --to.")] = None,
+    verify: Annotated[
+        str | None, typer.Option(help="Source sentences to verify it with. Default: FOLDER's validation set.")
+    ] = None,
+) -> None:
+    """Hand a model over to another program, verified token for token before it is called good."""
+    from saccade.export.run import export as run_export
+
+    run_export(folder, to, out, quantization, verify)
+
+
+@app.command()
 def settings(
     section: Annotated[
         str | None, typer.Argument(help="data, tokenizer, model, training or search. Default: all.")
@@ -550,7 +579,7 @@ def _utf8(stream: Any) -> IO[str]:
     return stream
 
 
-def _translations(system: Path, sources: list[str], beam: int | None, device: str | None) -> list[str]:
+def _translations(system: Path, sources: list[str], beam: int | None, device: str | None, engine: str) -> list[str]:
     """What a folder makes of the sources, or the lines of a file of translations."""
     from saccade.data.corpora import read_lines
     from saccade.display import Display
@@ -563,7 +592,8 @@ def _translations(system: Path, sources: list[str], beam: int | None, device: st
 
     def translated() -> Iterator[str]:
         with Display().task(f"translating with {system}", len(sources)) as progress:
-            for translation in Pipeline(load(system, device), **search).stream(sources, progress):
+            pipeline = Pipeline(load(system, device, engine=engine), **search)
+            for translation in pipeline.stream(sources, progress, scored=False):
                 yield translation.text
 
     return list(translated())

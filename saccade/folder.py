@@ -8,11 +8,13 @@ from typing import Any
 from saccade.config import Config
 from saccade.data.tokenizers import Tokenizers
 from saccade.devices import device_for
+from saccade.engines.choose import choose_engine
 from saccade.errors import SaccadeError
 from saccade.files import read_json, write_text
 from saccade.generation.ensemble import Mean
 from saccade.models.build import build_model, with_shape
 from saccade.models.packing import pack
+from saccade.models.protocol import EncoderDecoder
 from saccade.training.checkpoint import load_weights
 from saccade.translator import Translator
 
@@ -24,10 +26,14 @@ def load(
     device: str | None = "cpu",
     weights: str | Path | None = None,
     mean: Mean = "probabilities",
+    engine: str = "auto",
 ) -> Translator:
     """The translator in `folder`. `weights`: another file of weights of the same model, such as a checkpoint's.
 
     Several folders with the same vocabulary are an ensemble, which writes by the `mean` of their probabilities.
+
+    `engine`: `torch`; `ctranslate2`, for which `saccade export` must have been run; `auto`: CTranslate2 on a CPU if the
+    folder holds an export of its weights.
 
     >>> import saccade
     >>> saccade.load("runs/demo").translate("January 5, 2021").text
@@ -37,18 +43,30 @@ def load(
         if not folder or weights is not None:
             raise SaccadeError("an ensemble is made of one folder or more, each with its own weights; name them")
         names = [str(one) for one in folder]
-        return Translator.ensemble([load(one, device) for one in folder], mean, names)
+        if engine not in ("auto", "torch"):
+            raise SaccadeError(f"--engine {engine} runs one model, not an ensemble; use --engine torch")
+        return Translator.ensemble([load(one, device, engine="torch") for one in folder], mean, names)
     folder = Path(folder)
     require(folder)
     config = Config.load(folder / CONFIG)
     tokenizers = Tokenizers.load(folder)
     # A folder of an earlier version does not have the settings that came later: they imply what it did.
     config = config.model_copy(update={"model": with_shape(config.model, tokenizers.joint)})
-    model = build_model(config, tokenizers.source.size, tokenizers.target.size)
-    load_weights(model, Path(weights) if weights else folder / WEIGHTS)
-    model = model.to(device_for(device, "--device")).eval()
-    pack(model)
-    return Translator(config, tokenizers, model)
+    place = device_for(device, "--device")
+
+    def model() -> EncoderDecoder:
+        made = build_model(config, tokenizers.source.size, tokenizers.target.size)
+        load_weights(made, Path(weights) if weights else folder / WEIGHTS)
+        made = made.to(place).eval()
+        pack(made)
+        return made
+
+    translator = Translator(config, tokenizers, model)
+    if weights is None:
+        choose_engine(translator, folder, engine, place)
+    if translator.engine is translator.own_engine:
+        translator.model  # noqa: B018  what is wrong with the weights is said now
+    return translator
 
 
 def read_record(folder: str | Path) -> dict[str, Any]:

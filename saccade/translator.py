@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
@@ -12,6 +12,8 @@ import torch
 from saccade.config import Config, SearchConfig
 from saccade.data.batching import Batch, collate
 from saccade.data.tokenizers import PAD, Tokenizers
+from saccade.engines import Engine
+from saccade.engines.pytorch import SearchBatch, TorchEngine, by_tokens, longest_first
 from saccade.errors import SaccadeError
 from saccade.generation.diverse import DiverseBeam
 from saccade.generation.ensemble import Ensemble, Mean
@@ -19,7 +21,7 @@ from saccade.generation.guard import Guarded, decode_again
 from saccade.generation.loop import generate
 from saccade.generation.mbr import by_risk
 from saccade.generation.noise import sentence_streams
-from saccade.generation.orders import Book, Job, Phrases, check_limit, limit_of, orders_of
+from saccade.generation.orders import Book, Job, Order, Phrases, check_limit, limit_of, orders_of
 from saccade.generation.rerank import Judge, rerank
 from saccade.generation.sampling import Sample, truncations
 from saccade.generation.search import Beam, Greedy, Hypothesis, Search
@@ -128,15 +130,24 @@ def alignment_of(attentions: Sequence[Array]) -> Array:
 
 
 class Translator:
-    """A model with its tokenizers and its settings; of an ensemble, the settings of its first."""
+    """A model with its tokenizers and its settings, and the engine that runs it; of an ensemble, the settings of its
+    first."""
 
     def __init__(
-        self, config: Config, tokenizers: Tokenizers, model: EncoderDecoder, others: Sequence[Config] = ()
+        self,
+        config: Config,
+        tokenizers: Tokenizers,
+        model: EncoderDecoder | Callable[[], EncoderDecoder],
+        others: Sequence[Config] = (),
     ) -> None:
+        """`model`: a function that loads it will be called when something needs it, which an engine may never do."""
         self.config = config
         self.tokenizers = tokenizers
-        self.model = model
+        self._given = model
         self._models = [config.model, *(other.model for other in others)]
+        self.own_engine = TorchEngine(self._searcher)
+        self.engine: Engine = self.own_engine
+        self.engine_is_asked_for = False  # so that what it cannot do is refused, rather than done by our own
 
     @classmethod
     def ensemble(
@@ -155,6 +166,22 @@ class Translator:
                     )
         model = Ensemble([translator.model.to(first.device) for translator in translators], mean)
         return cls(first.config, first.tokenizers, model.eval(), [other.config for other in others])
+
+    @cached_property
+    def model(self) -> EncoderDecoder:
+        return self._given if isinstance(self._given, EncoderDecoder) else self._given()
+
+    def engine_for(self, settings: SearchConfig) -> Engine:
+        """The engine, if it can do the settings; else our own."""
+        obstacle = self.engine.obstacle(settings)
+        if obstacle is not None and self.engine_is_asked_for:
+            raise SaccadeError(f"{obstacle}: the engine {self.engine.name} cannot do that; use --engine torch")
+        return self.engine if obstacle is None else self.own_engine
+
+    def engine_note(self, **search: Any) -> str | None:
+        """Why our own engine does it although there is another; None: there is nothing to say."""
+        obstacle = self.engine.obstacle(self._settings(search))
+        return None if obstacle is None else f"engine: torch, because {self.engine.name} cannot do {obstacle}"
 
     @property
     def longest(self) -> int | None:
@@ -175,6 +202,11 @@ class Translator:
     @cached_property
     def _speller(self) -> Speller:
         return Speller(self.tokenizers.target)
+
+    @property
+    def never_written(self) -> list[int]:
+        """Pieces of the target that no translation has, beside the special ones."""
+        return self._line_breaks
 
     @property
     def device(self) -> torch.device:
@@ -209,6 +241,7 @@ class Translator:
         prefix: str | Sequence[str] | None = None,
         must: Phrases | None = None,
         allowed: Phrases | None = None,
+        scored: bool = True,
         **search: Any,
     ) -> Iterator[Translation]:
         """Translations of sentences, in their order, each as soon as it is ready; like lengths are worked on together.
@@ -216,8 +249,9 @@ class Translator:
         This is the model alone: nothing is split and nothing put in (`translate` does that).
         `first` is the number by which a sentence that is refused is named, if it is the first. `judges` rerank what
         the search has found. `prefix`: how each translation begins; `must`: phrases that it holds; `allowed`: the words
-        whose pieces it may use. They are one for all, or one for each text. Other keywords override the folder's search
-        settings.
+        whose pieces it may use. They are one for all, or one for each text. `scored=False`: nobody will read the
+        scores, which an engine may then leave a little wrong rather than compute them. Other keywords override the
+        folder's search settings.
         """
         settings = self._settings(search)
         pool = _pool(settings, judges)
@@ -231,15 +265,16 @@ class Translator:
         jobs = [Job(*job) for job in zip(encoded, orders, limits, strict=True)]
         if settings.method != "beam" and any(order.must for order in orders):
             raise SaccadeError(f"search.must needs beam search; set search.method=beam (now {settings.method})")
-        book = self._book(settings)
+        engine = self.engine_for(settings)
+        scored = scored or bool(judges) or settings.mbr > 0
         found: dict[int, Guarded] = {}
         done = 0
         by_length = sorted((i for i in range(len(texts)) if not blank[i]), key=lambda i: -len(encoded[i]))
-        for batch in _by_tokens(by_length, encoded, WINDOW * pool.batch_tokens):
+        for batch in by_tokens(by_length, encoded, WINDOW * pool.batch_tokens):
             batch_jobs = [jobs[i] for i in batch]
-            answers = [Guarded(answer) for answer in self._search(batch_jobs, pool, book)]
+            answers = [Guarded(answer) for answer in engine.search(batch_jobs, pool, scored=scored)]
             if settings.guard:
-                answers = decode_again(batch_jobs, answers, pool, self._search)
+                answers = decode_again(batch_jobs, answers, pool, self.own_engine.search)
             several = [answer.hypotheses for answer in answers]
             chosen = self._choose([texts[i] for i in batch], several, settings, judges)
             for i, answer, hypotheses in zip(batch, answers, chosen, strict=True):
@@ -269,10 +304,14 @@ class Translator:
             )
         )
         self._check_pairs(pairs)
+        return self.score_ids(pairs)
+
+    def score_ids(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float]:
+        """`score` for pairs of ids."""
         longest = [max(len(source), len(target)) for source, target in pairs]
-        order = sorted(range(len(pairs)), key=lambda i: -longest[i])
         scores = [0.0] * len(pairs)
-        for batch in _by_tokens(order, [[0] * n for n in longest], self.config.search.batch_tokens):
+        lengths = [[0] * n for n in longest]
+        for batch in by_tokens(longest_first(lengths), lengths, self.config.search.batch_tokens):
             for i, value in zip(batch, self._score([pairs[i] for i in batch]), strict=True):
                 scores[i] = value
         return scores
@@ -364,13 +403,20 @@ class Translator:
             return None
         return self.longest - (len(source) + 1 if self.one_sequence else 0)
 
+    def jobs(self, sources: Sequence[list[int]], settings: SearchConfig) -> list[Job]:
+        """Sources in ids that are told nothing of their own."""
+        return [Job(ids, Order(), limit_of(ids, Order(), settings, self._room(ids))) for ids in sources]
+
     def _book(self, settings: SearchConfig) -> Book:
         return Book(self._speller, settings, self._line_breaks, self.device)
 
-    def _search(self, jobs: Sequence[Job], settings: SearchConfig, book: Book | None = None) -> list[list[Hypothesis]]:
-        """`book`: the rules of these settings, if they are made already."""
+    def _searcher(self, settings: SearchConfig) -> SearchBatch:
+        """How our own engine translates a batch under these settings."""
+        return partial(self._search, settings, self._book(settings))
+
+    def _search(self, settings: SearchConfig, book: Book, jobs: Sequence[Job]) -> list[list[Hypothesis]]:
+        """`book`: the rules of the settings."""
         self.model.eval()
-        book = book or self._book(settings)
         batch = collate([(job.source, []) for job in jobs], range(len(jobs))).to(self.device)
         limits = torch.tensor([job.limit for job in jobs], device=self.device)
         orders = [job.order for job in jobs]
@@ -447,16 +493,3 @@ def _pool(settings: SearchConfig, judges: Sequence[Judge]) -> SearchConfig:
     rows = candidates if settings.method == "sample" else settings.beam
     batch_tokens = settings.batch_tokens * ROWS // max(rows, ROWS)
     return settings.model_copy(update={"n_best": candidates, "batch_tokens": batch_tokens})
-
-
-def _by_tokens(order: Sequence[int], sentences: Sequence[Sequence[int]], budget: int) -> Iterator[list[int]]:
-    """Cut `order`, longest first, into batches of at most `budget` tokens with padding and ends counted."""
-    batch: list[int] = []
-    for i in order:
-        longest = len(sentences[batch[0]]) if batch else len(sentences[i])
-        if batch and (len(batch) + 1) * (longest + 1) > budget:
-            yield batch
-            batch = []
-        batch.append(i)
-    if batch:
-        yield batch

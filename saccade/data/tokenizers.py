@@ -106,6 +106,11 @@ class Tokenizer:
         return len(self._bytes)
 
     @property
+    def symbols(self) -> list[str]:
+        """The name of each id in the library's own file, all different: what other programs call a piece."""
+        return [self._library.id_to_token(id) for id in range(self.size)]
+
+    @property
     def piece_bytes(self) -> Sequence[bytes]:
         """The bytes of each piece, by id; a special one has none."""
         return self._bytes
@@ -165,7 +170,12 @@ class Tokenizer:
 
     def save(self, path: str | Path) -> None:
         """Write one JSON file, in the library's own format."""
-        write_text(path, self._library.to_str(pretty=True))
+        write_text(path, self.to_json())
+
+    def to_json(self) -> str:
+        """What `save` writes."""
+        text: str = self._library.to_str(pretty=True)
+        return text
 
     @classmethod
     def load(cls, path: str | Path) -> "Tokenizer":

@@ -68,11 +68,12 @@ class Pipeline:
         prefix: "str | Sequence[str] | None" = None,
         must: "Phrases | None" = None,
         allowed: "Phrases | None" = None,
+        scored: bool = True,
     ) -> Iterator["Translation"]:
         """Translations of `texts` in their order, each as soon as it is ready; `first` is the first one's number.
 
-        `prefix`, `must` and `allowed` are those of `Translator.stream`, for whole texts: one that is told how to begin
-        or what to hold is not split.
+        `prefix`, `must`, `allowed` and `scored` are those of `Translator.stream`, for whole texts: one that is told how
+        to begin or what to hold is not split.
         """
         if prefix or must or allowed:
             self.protection = self._protection(told=True)
@@ -90,7 +91,7 @@ class Pipeline:
             for name, value in (("prefix", prefix), ("must", must), ("allowed", allowed))
             if value is not None
         }
-        translated = self.translator.stream(pieces, shown, first=first, **told, **self.search)
+        translated = self.translator.stream(pieces, shown, first=first, scored=scored, **told, **self.search)
         for line, count in zip(lines, counts, strict=True):
             yield self._finish(line, [next(translated) for _ in range(count)])
 

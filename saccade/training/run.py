@@ -18,6 +18,7 @@ from saccade.display import Display
 from saccade.errors import SaccadeError
 from saccade.evaluation.metrics import bleu, metrics_for, score_corpus, tokenizer_for
 from saccade.evaluation.perplexity import perplexity
+from saccade.export import fit
 from saccade.files import remove_folder, sweep_partials, writing
 from saccade.folder import CONFIG, RECORD, WEIGHTS, write_record
 from saccade.models.build import build_model, count_parameters
@@ -133,7 +134,8 @@ def _resolve(prepared: Prepared, base: Path | None, device: torch.device) -> tup
     else:
         config, reasons = choose_model(config, len(prepared.train), prepared.tokenizers.joint, device)
     config, more = choose_training(config, prepared.train, device)
-    return config, reasons + more
+    unfit = fit.warning(config.model)
+    return config, [*reasons, *more, *([unfit] if unfit else [])]
 
 
 def _subword_dropout(config: Config, prepared: Prepared) -> Callable[[int, int], tuple[Any, Any]] | None:

@@ -1,0 +1,1 @@
+"""Models for other programs: CTranslate2, Hugging Face transformers, ONNX."""
