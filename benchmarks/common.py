@@ -55,11 +55,18 @@ class Foreign:
         return max(0.0, others) / max(1, total - self.machine[0])
 
 
-def in_turns(contestants: dict[str, Callable[[], int]], rounds: int, warmup: int = 2) -> dict[str, list[float]]:
-    """Tokens per second of each, measured in turns so that a slow minute of the machine hits all of them alike."""
+def in_turns(
+    contestants: dict[str, Callable[[], int]], rounds: int, warmup: int = 2, rest: float = 0.0
+) -> dict[str, list[float]]:
+    """Tokens per second of each, measured in turns so that a slow minute of the machine hits all of them alike.
+
+    `rest`: seconds between two turns. Threads of one library go on spinning for a while after its work is done, and
+    would take the processor from the next.
+    """
     rates: dict[str, list[float]] = {name: [] for name in contestants}
     for turn in range(warmup + rounds):
         for name, run in contestants.items():
+            time.sleep(rest)
             start = time.perf_counter()
             tokens = run()
             if turn >= warmup:

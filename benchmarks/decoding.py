@@ -137,6 +137,7 @@ def measure(
         {name: timed(run) for name, run in contestants(translator, peer, engines, beam, args).items()},
         args.rounds,
         args.warmup,
+        rest=0.3 if engines else 0.0,
     )
     medians = {name: statistics.median(values) for name, values in rates.items()}
     return {"batch": batch, "beam": beam, "tokens_per_second": medians, "foreign": foreign.share()}

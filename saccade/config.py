@@ -480,6 +480,9 @@ class SearchConfig(Section):
     length_ratio: float | None = Field(
         None, gt=0, description="Target pieces to a source piece, for the guard. Chosen: that of the training pairs."
     )
+    precision: Literal["float32", "bf16"] = Field(
+        "float32", description="Arithmetic on a GPU; `bf16` is quicker, and rounds. A CPU always takes float32."
+    )
 
 
 class Config(Section):

@@ -1,5 +1,6 @@
 """A trained model at work: text in, translations out, with where it looked."""
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -202,6 +203,10 @@ class Translator:
     @cached_property
     def _speller(self) -> Speller:
         return Speller(self.tokenizers.target)
+
+    @cached_property
+    def _in_bf16(self) -> EncoderDecoder:
+        return copy.deepcopy(self.model).to(torch.bfloat16).eval()
 
     @property
     def never_written(self) -> list[int]:
@@ -423,7 +428,8 @@ class Translator:
         search = book.search(search_of(settings, batch), beam_of(settings), orders)
         rules = book.for_batch(orders)
         sources, at_once = (batch.source, batch.source_mask), settings.batch_tokens
-        return generate(self.model, *sources, search, limits, rules, book.weighings, at_once)
+        model = self._in_bf16 if settings.precision == "bf16" and self.device.type == "cuda" else self.model
+        return generate(model, *sources, search, limits, rules, book.weighings, at_once)
 
     @torch.inference_mode()
     def _score(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float]:

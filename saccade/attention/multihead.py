@@ -101,10 +101,11 @@ class Step:
             storage.keys.index_copy_(2, cells, k_NHRD)
             storage.values.index_copy_(2, cells, v_NHRD)
             return storage
+        keys, values = storage
         start, end = self.position * self.size, self.positions * self.size
-        storage.keys[:, :, start:end] = k_NHRD
-        storage.values[:, :, start:end] = v_NHRD
-        return KeyValue(storage.keys[:, :, :end], storage.values[:, :, :end])
+        keys.narrow(2, start, self.size).copy_(k_NHRD)
+        values.narrow(2, start, self.size).copy_(v_NHRD)
+        return KeyValue(keys.narrow(2, 0, end), values.narrow(2, 0, end))
 
     def own(self, cells: KeyValue) -> KeyValue:
         """The cells of each row alone, (R, H, positions, D): a copy."""
@@ -215,8 +216,14 @@ class SelfAttention(_MultiHead):
 
     def step(self, x: Tensor, storage: KeyValue, step: Step) -> Tensor:
         """`forward` for one position of the rows (R, 1, E) of beams, which share their storage."""
-        H, K = self.shape.heads, self.shape.key_heads
-        q, k, v = self.split(self.query_key_value(x), H, K, K)
+        H, K, D = self.shape.heads, self.shape.key_heads, self.shape.head_width
+        projected = self.query_key_value(x)
+        if H == K and type(self.relative) is Unaware:  # the usual case, in as few calls as can be
+            q, k, v = projected.view(-1, step.size, 3, H, D).permute(2, 0, 3, 1, 4)
+            keys, values = step.write(storage, k, v)
+            context = attend(q, keys, values, score=self.score, mask=step.over_cells).context
+            return self.output(context.transpose(1, 2).reshape(x.shape))
+        q, k, v = self.split(projected, H, K, K)
         q, k = self.relative.rotate(q, step.place), self.relative.rotate(k, step.place)
         cells = step.write(storage, step.fold(k), step.fold(v))
         bias = self.relative.bias(q, step.position, step.positions)
@@ -262,11 +269,10 @@ class CrossAttention(_MultiHead):
 
     def forward(self, x: Tensor, memory: KeyValue, mask: Tensor | None, need_weights: bool = False) -> Attention:
         """Where x (B, 1, E) has more rows than the memory, those of a beam side by side share a row of it."""
-        (q,) = self.split(self.query(x), self.shape.heads)
-        N = memory.keys.size(0)
-        shared = q.size(0) > N
-        if shared:
-            q = q.squeeze(2).unflatten(0, (N, -1)).transpose(1, 2)  # (N, H, rows of a beam, D)
+        B, T, _ = x.shape
+        N, H, D = memory.keys.size(0), self.shape.heads, self.shape.head_width
+        # (N, H, T or the rows of a beam, D)
+        q = self.query(x).view(N, -1, H, D).transpose(1, 2)
         found = attend(
             q,
             self.spread(memory.keys),
@@ -277,9 +283,9 @@ class CrossAttention(_MultiHead):
             need_weights=need_weights,
         )
         weights = found.weights
-        if shared and weights is not None:
-            weights = weights.transpose(1, 2).flatten(0, 1).unsqueeze(2)  # (B, H, 1, S)
-        return Attention(self.merge(found.context).view_as(x), weights)
+        if weights is not None and N != B:
+            weights = weights.transpose(1, 2).reshape(B, T, H, -1).transpose(1, 2)  # (B, H, 1, S)
+        return Attention(self.output(found.context.transpose(1, 2).reshape(x.shape)), weights)
 
 
 def initialise(module: nn.Module) -> None:

@@ -57,7 +57,7 @@ def replayed(
     form = Form(
         _round(source.size(0), 8),
         _round(source.size(1), 16),
-        _round(int(limits.max()), WINDOW),
+        _round(max(int(limits.max()), WINDOW), WINDOW),
         search,
         forbidden,
     )
@@ -131,7 +131,7 @@ class Captured:
         assert state.caches is not None
         for part in (part for cache in state.caches for part in cache):
             part.zero_()  # what is masked must be a number all the same
-        return replace(state, position=self.position)
+        return replace(state, position=self.position, padded=True)
 
     def _captured(self, work: Callable[[], None]) -> Callable[[], None]:
         """The work as a graph to replay."""

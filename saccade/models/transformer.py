@@ -125,7 +125,7 @@ class DecoderLayer(nn.Module):
         y: Tensor,
         mask: Tensor | None,
         memory: KeyValue,
-        memory_mask: Tensor,
+        memory_mask: Tensor | None,
         cache: KeyValue | None,
         at: "int | Step",
         need_weights: bool,
@@ -230,6 +230,8 @@ class TransformerDecoder(nn.Module):
             if capacity is None
             else tuple(layer.attention.empty_cache(B, capacity) for layer in self.layers),  # type: ignore[union-attr, operator]
             position=0,
+            # One sentence has no padding, unless it was padded for a capture; a look is cheap on a CPU alone.
+            padded=B > 1 or memory.mask.device.type != "cpu" or not bool(memory.mask.all()),
         )
 
     def forward(self, tokens: Tensor, state: TransformerState, need_weights: bool = False) -> DecoderOutput:
@@ -243,9 +245,10 @@ class TransformerDecoder(nn.Module):
             assert state.first is None, "sentences that joined go on one token at a time"
             mask, at = causal(T, state.filled + T, tokens.device), state.filled
         weights: list[Tensor | None] = []
+        seen = state.seen
         for i, layer in enumerate(self.layers):
             cache = state.caches[i] if state.caches else None
-            y, found = layer(y, mask, state.memory[i], state.memory_mask, cache, at, need_weights)
+            y, found = layer(y, mask, state.memory[i], seen, cache, at, need_weights)
             weights.append(found)
         attentions = tuple(w for w in weights if w is not None) if need_weights else None
         return DecoderOutput(self.norm(y), replace(state, position=state.position + T), attentions)

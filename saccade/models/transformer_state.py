@@ -25,6 +25,12 @@ class TransformerState:
     size: int = 1
     path: Tensor | None = None  # (N, size, capacity): whose cell is a row's own at each position; None: size is 1
     first: Tensor | None = None  # (N,); None: 0
+    padded: bool = True  # whether the memory may hold padding: what is known to have none needs no mask
+
+    @property
+    def seen(self) -> Tensor | None:
+        """What may be looked at of the memory; None: everything."""
+        return self.memory_mask if self.padded else None
 
     @property
     def filled(self) -> int:
@@ -79,6 +85,7 @@ class TransformerState:
             tuple(caches),
             self.position,
             first=None if self.first is None else self.first.index_select(0, sentences),
+            padded=self.padded,
         )
 
     def beams(self, size: int) -> "TransformerState":
