@@ -47,7 +47,8 @@ class PackedLinear(nn.Linear):
         self._copies: dict[str, tuple[tuple[int, int], Tensor]] = {}
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.device.type != "cpu" or x.dtype != torch.float32 or torch.is_grad_enabled():
+        plain = torch.is_grad_enabled() or torch.compiler.is_compiling()  # what is traced must not meet a copy
+        if plain or x.device.type != "cpu" or x.dtype != torch.float32:
             return F.linear(x, self.weight, self.bias)
         if x.numel() > self.in_features:
             return _packed_linear(x, self._copy("packed"), self.bias)
