@@ -34,7 +34,7 @@ from saccade.generation.search import Beam, Hypothesis
 # What it can do, in the words of the settings; any other setting must be at its default.
 KNOWN = {"beam", "n_best", "length_penalty", "early_stopping", "max_length_factor", "max_length_extra", "max_source"}
 KNOWN |= {"batch_tokens", "max_length"}
-KNOWN |= {"mbr", "guard", "length_ratio"}  # what comes after the search
+KNOWN |= {"mbr", "guard", "length_ratio", "protect", "terms", "split"}  # what comes before and after the search
 KNOWN |= {"groups", "diversity", "temperature", "top_k", "top_p", "min_p", "typical", "seed"}  # of other methods
 PATIENCE = 2.0  # for `early_stopping=safe`
 BATCH_TOKENS = 1024  # beyond it batches get no faster on a CPU, and small ones keep all workers busy to the end
