@@ -9,7 +9,8 @@ from saccade.attention.scores import SCORES
 from saccade.config import Config
 from saccade.data.batching import collate
 from saccade.errors import SaccadeError
-from saccade.models.build import GNMT_LAYERS, build_model, measures, with_shape
+from saccade.models.build import build_model, measures, with_shape
+from saccade.models.build.shapes import GNMT_LAYERS
 
 WIDTH = 10
 
