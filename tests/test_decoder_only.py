@@ -332,9 +332,9 @@ def test_it_trains_translates_aligns_and_says_what_is_too_long(tmp_path, tiny):
     pieces = translator.tokenizers.source.encode(text)
     assert len(pieces) > 98
     with pytest.raises(SaccadeError, match=rf"line 1: a sentence of {len(pieces):,} pieces, more than the 98 taken"):
-        translator.translate(text)
+        translator.translate(text, split="never")
     half = translator.tokenizers.source.decode(pieces[:90])
-    limited = translator.translate(half)
+    limited = translator.translate(half, split="never")
     assert len(limited.tokens) <= 100 - len(translator.tokenizers.source.encode(half)) - 2
     with pytest.raises(SaccadeError, match=r"line 1: a pair of .* pieces with its ends, more than the 100"):
         translator.score([half], [half])
