@@ -72,6 +72,10 @@ def workplace(tmp_path_factory):
             for language in ("en", "de"):
                 check_runs(f"gzip -c dates.{language} > multi30k/{name}{form}.{language}.gz", place)
     check_runs("mkdir -p long gold && echo 0-0 1-1 > gold/links", place)
+    # What a page's commands make and its Python blocks read: the two are tests of their own.
+    check_runs(f"saccade train --out runs/second model.family=rnn model.size=tiny {BRIEF}", place)
+    check_runs(f"saccade train --out runs/back data.source=de data.target=en {BRIEF} {TINY}", place)
+    check_runs("saccade export runs/demo --to ctranslate2 && saccade export runs/demo --to huggingface", place)
     for language in ("en", "de"):
         check_runs(f"head -1 dates.{language} > gold/sentences.{language}", place)
         for name in ("train", "dev"):
