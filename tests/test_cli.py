@@ -113,7 +113,7 @@ def test_more_lines_than_fit_in_a_window_stay_in_order(
     trained: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = command("translate", trained, "--beam", 1, stdin="\n".join(LINES).encode())
-    monkeypatch.setattr("saccade.__main__.WINDOW", 2)
+    monkeypatch.setattr("saccade.commands.translate.WINDOW", 2)
     windows = command("translate", trained, "--beam", 1, stdin="\n".join(LINES).encode())
     assert windows == whole
     numbered = command("translate", trained, "--n-best", 1, stdin="\n".join(LINES).encode())

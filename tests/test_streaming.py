@@ -14,7 +14,8 @@ from test_placeholders import untrained
 
 import saccade
 from saccade import SaccadeError
-from saccade.__main__ import WINDOW, main
+from saccade.__main__ import main
+from saccade.commands.app import WINDOW
 from saccade.text.pipeline import Pipeline
 from saccade.text.streaming import may_wait, resumed, windows
 

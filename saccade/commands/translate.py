@@ -1,0 +1,213 @@
+"""`saccade translate`: one line in, one line out."""
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from saccade.commands.app import WINDOW, Device, Engine, Folder, app
+from saccade.errors import SaccadeError
+
+if TYPE_CHECKING:
+    from saccade.generation.ensemble import Mean
+
+
+@app.command()
+def translate(
+    folder: Folder,
+    text: Annotated[str | None, typer.Argument(help="The same as --input.")] = None,
+    input: Annotated[str, typer.Option("--input", "-i", help="Text, one sentence a line; - is standard input.")] = "-",
+    output: Annotated[str, typer.Option("--output", "-o", help="Where to write; - is standard output.")] = "-",
+    beam: Annotated[int | None, typer.Option(help="Hypotheses kept alive; 1 is greedy.")] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="α of Wu et al. 2016.")] = None,
+    coverage_penalty: Annotated[float | None, typer.Option(help="β of Wu et al. 2016.")] = None,
+    n_best: Annotated[
+        int | None,
+        typer.Option(help="Write so many translations a sentence, as `number ||| text ||| log-probability`."),
+    ] = None,
+    device: Device = None,
+    method: Annotated[str | None, typer.Option(help="beam, diverse (a beam in groups) or sample.")] = None,
+    groups: Annotated[int | None, typer.Option(help="Groups of a diverse beam.")] = None,
+    diversity: Annotated[float | None, typer.Option(help="How much the groups keep apart.")] = None,
+    temperature: Annotated[float | None, typer.Option(help="Sampling: less than 1 is more careful.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Sample from so many of the likeliest.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Sample from the likeliest of this probability.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Sample from those at least so likely, beside the best.")] = None,
+    typical: Annotated[float | None, typer.Option(help="Sample from the typical of this probability.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Another seed, other samples.")] = None,
+    mbr: Annotated[
+        int | None, typer.Option(help="Find so many candidates and choose by minimum Bayes risk (chrF).")
+    ] = None,
+    ensemble: Annotated[
+        list[Path] | None,
+        typer.Option(help="A folder with the same vocabulary, to write together; may be given more than once."),
+    ] = None,
+    ensemble_log: Annotated[
+        bool, typer.Option("--ensemble-log", help="Take the mean of log-probabilities, not of probabilities.")
+    ] = False,
+    rerank: Annotated[
+        Path | None, typer.Option(help="A second folder that judges what the beam has found, of any vocabulary.")
+    ] = None,
+    rerank_weight: Annotated[float, typer.Option(help="How much it says beside the first, which has 1.")] = 1.0,
+    rerank_reverse: Annotated[
+        bool, typer.Option("--rerank-reverse", help="It translates back: judge by log P(source | target).")
+    ] = False,
+    min_length: Annotated[int | None, typer.Option(help="Fewest pieces of a translation.")] = None,
+    max_length: Annotated[int | None, typer.Option(help="Most pieces of a translation.")] = None,
+    no_repeat_ngram: Annotated[int | None, typer.Option(help="No n-gram of so many pieces twice.")] = None,
+    repetition_penalty: Annotated[float | None, typer.Option(help="θ of Keskar et al. 2019; 1 is none.")] = None,
+    banned: Annotated[list[str] | None, typer.Option(help="A word never to write; may be given again.")] = None,
+    must: Annotated[
+        list[str] | None, typer.Option(help="A phrase that every line must hold; may be given again.")
+    ] = None,
+    shortlist: Annotated[str | None, typer.Option(help="A file of words: only their pieces are written.")] = None,
+    prefix_column: Annotated[
+        bool, typer.Option("--prefix-column", help="A line is `source TAB prefix`: how its translation begins.")
+    ] = False,
+    constraints_column: Annotated[
+        bool,
+        typer.Option(
+            "--constraints-column", help="A line ends in columns of phrases that its translation must hold, one each."
+        ),
+    ] = False,
+    guard: Annotated[
+        bool | None,
+        typer.Option("--guard/--no-guard", help="Decode again what repeats itself or runs on. Default: do."),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="Split lines into sentences: auto (too long ones), always or never.")
+    ] = None,
+    protect: Annotated[
+        str | None,
+        typer.Option(help="What comes through untouched: tags,variables,urls,emails,numbers (default: all) or none."),
+    ] = None,
+    term: Annotated[
+        list[str] | None, typer.Option(help="A word to leave as it is; may be given more than once.")
+    ] = None,
+    glossary: Annotated[
+        Path | None, typer.Option(help="Terms with one translation: `source term<TAB>target term` lines.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option(help="Go on with OUTPUT.partial, which a run with --resume leaves when it is stopped.")
+    ] = False,
+    engine: Engine = "auto",
+) -> None:
+    """Translate: one line in, one line out."""
+    from saccade.data.corpora import read_lines
+    from saccade.display import Display
+    from saccade.files import writing
+    from saccade.folder import load
+    from saccade.generation.columns import Columns
+    from saccade.generation.guard import Tally
+    from saccade.generation.rerank import Judge
+    from saccade.text.glossary import Glossary
+    from saccade.text.pipeline import Pipeline
+    from saccade.text.streaming import may_wait, windows
+
+    mean: Mean = "log-probabilities" if ensemble_log else "probabilities"
+    translator = load([folder, *ensemble] if ensemble else folder, device, mean=mean, engine=engine)
+    judges = [Judge(load(rerank, device), rerank_weight, rerank_reverse)] if rerank is not None else []
+    named = {
+        "beam": beam,
+        "length_penalty": length_penalty,
+        "coverage_penalty": coverage_penalty,
+        "n_best": n_best,
+        "method": method,
+        "groups": groups,
+        "diversity": diversity,
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "typical": typical,
+        "seed": seed,
+        "mbr": mbr,
+        "min_length": min_length,
+        "max_length": max_length,
+        "no_repeat_ngram": no_repeat_ngram,
+        "repetition_penalty": repetition_penalty,
+        "banned": banned or None,
+        "shortlist": shortlist,
+        "guard": guard,
+        "split": split,
+        "protect": None if protect is None else [kind for kind in protect.split(",") if kind not in ("", "none")],
+        "terms": term,
+    }
+    search: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    if (note := translator.engine_note(**search)) is not None and engine == "auto":
+        Display().say(note)
+    columns = Columns(prefix_column, constraints_column, tuple(must or ()))
+    guarded = Tally()
+    pipeline = Pipeline(translator, Glossary.read(glossary) if glossary else None, judges, **search)
+    source, number = text or input, 0
+    typed = source == "-" and sys.stdin.isatty()  # a bar would stand in the way of what a person types
+    with (
+        writing(output),
+        _output(output, resume, numbered=bool(n_best)) as (file, done),
+        Display(quiet=typed).task("translating") as progress,
+    ):
+        for window in windows(read_lines(source), WINDOW, may_wait(source)):
+            begin, number = number, number + len(window)
+            if number <= done:
+                continue  # written before the run was stopped
+            shown = partial(_shown, progress, begin)
+            sources, told = columns.read(window, first=begin + 1)
+            for i, translation in enumerate(
+                pipeline.stream(sources, shown, begin + 1, scored=bool(n_best), **told), start=begin
+            ):
+                guarded.count(i + 1, translation.notes)
+                if i < done:
+                    continue
+                for best in translation.n_best or [translation]:
+                    file.write(f"{i} ||| {best.text} ||| {best.score:.4f}\n" if n_best else best.text + "\n")
+                    if not n_best:
+                        break
+                file.flush()
+        if number < done:
+            raise SaccadeError(
+                f"{output}.partial has {done:,} lines, {source} only {number:,}: it was made from another file; "
+                "remove it to begin anew"
+            )
+    if said := guarded.summary(number):
+        typer.echo(said, err=True)
+
+
+def _shown(progress: Callable[[int], None], before: int, done: int) -> None:
+    progress(before + done)
+
+
+@contextmanager
+def _output(output: str, resume: bool, numbered: bool) -> Iterator[tuple[IO[str], int]]:
+    """What to write to, as UTF-8 with \\n whatever the locale says, and how many lines of the source are done."""
+    from saccade.files import written_atomically
+    from saccade.text.streaming import resumed
+
+    # A pipe or a device is written to; only a file is put in place whole.
+    if output == "-" or (Path(output).exists() and not Path(output).is_file()):
+        if resume:
+            raise SaccadeError(f"--resume needs a file to go on with, not {output}; name one with --output")
+        if output == "-":
+            yield _utf8(sys.stdout), 0
+            return
+        with open(output, "w", encoding="utf-8", newline="\n") as file:
+            yield file, 0
+    elif resume:
+        with resumed(_resolved(output), numbered) as going_on:
+            yield going_on
+    else:
+        with written_atomically(_resolved(output)) as path, open(path, "w", encoding="utf-8", newline="\n") as file:
+            yield file, 0
+
+
+def _resolved(path: str) -> Path:
+    """The file that a link leads to: it is the one to replace."""
+    return Path(path).resolve() if Path(path).is_symlink() else Path(path)
+
+
+def _utf8(stream: Any) -> IO[str]:
+    stream.reconfigure(encoding="utf-8", newline="\n")
+    return stream
