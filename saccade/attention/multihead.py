@@ -98,8 +98,8 @@ class Step:
         """Fill the cells of this position; what can be read so far."""
         if isinstance(self.position, Tensor):
             cells = self.position * self.size + torch.arange(self.size, device=self.position.device)
-            storage.keys.index_copy_(2, cells, k_NHRD)
-            storage.values.index_copy_(2, cells, v_NHRD)
+            storage.keys.index_copy_(2, cells, k_NHRD.to(storage.keys.dtype))
+            storage.values.index_copy_(2, cells, v_NHRD.to(storage.values.dtype))
             return storage
         keys, values = storage
         start, end = self.position * self.size, self.positions * self.size
@@ -251,7 +251,9 @@ class SelfAttention(_MultiHead):
         """Room for the keys and values of `capacity` positions."""
         weight = self.query_key_value.weight
         shape = (batch, self.shape.key_heads, capacity, self.shape.head_width)
-        return KeyValue(weight.new_empty(shape), weight.new_empty(shape))
+        kind = weight.device.type  # what is kept has the type that the products are computed in
+        dtype = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else weight.dtype
+        return KeyValue(weight.new_empty(shape, dtype=dtype), weight.new_empty(shape, dtype=dtype))
 
 
 class CrossAttention(_MultiHead):

@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -125,15 +126,15 @@ def _training_speed(config: Config, translator: Translator, store: Store) -> flo
     batcher = Batcher(store, batch_tokens=known(config.training.batch_tokens), seed=config.training.seed)
     batches = [batch.to(translator.device) for batch, _ in zip(batcher.epoch(0), range(12), strict=False)]
     step = _Step(config, translator)
-    for batch in batches[:3]:
-        step(batch)
-    tokens, started, taken = 0, step.clock(), 0
-    while taken < 6 or step.clock() - started < SECONDS:
-        batch = batches[taken % len(batches)]
-        step(batch)
-        tokens += batch.target_tokens
-        taken += 1
-    return tokens / (step.clock() - started)
+    tokens = sum(batch.target_tokens for batch in batches)
+    rates: list[float] = []
+    started = step.clock()
+    while len(rates) < 4 or step.clock() - started < SECONDS:
+        before = step.clock()
+        for batch in batches:
+            step(batch)
+        rates.append(tokens / (step.clock() - before))
+    return median(rates[1:])  # the first round, in which every shape is new, is not counted
 
 
 def _cost(config: Config, translator: Translator) -> list[dict[str, float]]:
