@@ -36,36 +36,47 @@ def _packed_linear(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
 class PackedLinear(nn.Linear):
     """`nn.Linear` that, where no gradient is asked for, reads a copy of its weights in a better order.
 
-    A copy is made when it is first needed, and made again if the weights have changed.
+    A copy is made when it is first needed, and made again if the weights have changed. A step of a small model is over
+    in a millisecond, so what is asked here at every call is asked in the quickest way.
     """
+
+    _stamp: tuple[int, int] | None
+    _packed: Tensor | None
+    _columns: Tensor | None
 
     def __init__(self, linear: nn.Linear) -> None:
         nn.Module.__init__(self)
         self.in_features, self.out_features = linear.in_features, linear.out_features
-        self.weight, self.bias = linear.weight, linear.bias
+        self.register_parameter("weight", linear.weight)  # type: ignore[arg-type]
+        self.register_parameter("bias", linear.bias)
         self.train(linear.training)
-        self._copies: dict[str, tuple[tuple[int, int], Tensor]] = {}
+        self._forget()
 
     def forward(self, x: Tensor) -> Tensor:
-        plain = torch.is_grad_enabled() or torch.compiler.is_compiling()  # what is traced must not meet a copy
-        if plain or x.device.type != "cpu" or x.dtype != torch.float32:
-            return F.linear(x, self.weight, self.bias)
-        if x.numel() > self.in_features:
-            return _packed_linear(x, self._copy("packed"), self.bias)
-        # One row: a sum of columns where the matrix is wide, a chain of dot products where it is flat.
-        wide = self.out_features > self.in_features
-        return F.linear(x, self._copy("columns") if wide else self.weight, self.bias)
-
-    def _copy(self, order: str) -> Tensor:
+        parameters = self._parameters
+        weight, bias = parameters["weight"], parameters["bias"]
+        assert weight is not None
+        # What is traced must not meet a copy.
+        if torch.is_grad_enabled() or not x.is_cpu or x.dtype is not torch.float32 or torch.compiler.is_compiling():
+            return F.linear(x, weight, bias)
         # Weights that were made in inference mode do not count their changes: they cannot be trained.
-        stamp = (self.weight.data_ptr(), 0 if self.weight.is_inference() else self.weight._version)
-        if order not in self._copies or self._copies[order][0] != stamp:
-            weight = self.weight.detach()
-            self._copies[order] = (stamp, _pack(weight) if order == "packed" else weight.t().contiguous().t())
-        return self._copies[order][1]
+        stamp = (weight.data_ptr(), 0 if weight.is_inference() else weight._version)
+        if stamp != self._stamp:
+            self._forget(stamp)
+        if x.numel() == self.in_features:  # one row is a sum of columns, which lie one behind the other here
+            if self._columns is None:
+                self._columns = weight.detach().t().contiguous().t()
+            return F.linear(x, self._columns, bias)
+        if self._packed is None:
+            self._packed = _pack(weight)
+        return _packed_linear(x, self._packed, bias)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_copies": {}}  # what is packed cannot be copied or sent
+    def _forget(self, stamp: tuple[int, int] | None = None) -> None:
+        # A plain tensor is no parameter and no buffer: state_dict and `.to()` leave it alone.
+        self._stamp, self._packed, self._columns = stamp, None, None
+
+    def __getstate__(self) -> dict[str, Any]:  # what is packed cannot be copied or sent
+        return self.__dict__ | {"_stamp": None, "_packed": None, "_columns": None}
 
 
 def pack(model: nn.Module) -> None:
@@ -76,3 +87,5 @@ def pack(model: nn.Module) -> None:
         for name, child in module.named_children():
             if type(child) is nn.Linear:
                 setattr(module, name, PackedLinear(child))
+    for module in model.modules():  # found at once, not after a search in vain
+        module.__dict__.update(module._modules)
