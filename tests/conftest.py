@@ -137,8 +137,7 @@ def clients() -> Iterator[Path]:
         folder, address = Path(place) / "bin", Path(place) / "socket"
         warm.write_clients(folder, address)
         line = [sys.executable, warm.__file__, str(address), str(folder)]
-        with subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as server:
+        with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:  # ends with its stdin
             assert server.stdout is not None
             assert server.stdout.readline() == b"ready\n"
             yield folder
-            server.terminate()

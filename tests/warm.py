@@ -11,6 +11,8 @@ import gc
 import json
 import os
 import runpy
+import select
+import shlex
 import socket
 import sys
 import threading
@@ -21,32 +23,37 @@ from types import ModuleType
 
 # What nearly every command imports.
 IMPORTS = ("saccade.__main__", "saccade.api", "saccade.data.builtin", "torch._dynamo", "num2words", "babel.dates")
-CLIENT = '''#!{python} -SI
-"""Runs {name} as the server at {address} does, with this process's own input, output, folder and environment."""
+CLIENT = """
 import array, json, os, socket, sys
-if {name!r} == "python" and sys.argv[1:2] not in (["-"], ["-m"]):
-    os.execv({python!r}, [{python!r}, *sys.argv[1:]])
+python, address, *line = sys.argv[1:]
+if line[0] == "python" and line[1:2] not in (["-"], ["-m"]):
+    os.execv(python, [python, *line[1:]])
 with socket.socket(socket.AF_UNIX) as server:
-    server.connect({address!r})
+    server.connect(address)
     server.sendmsg([b"."], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0, 1, 2]))])
-    work = {{"line": [{name!r}, *sys.argv[1:]], "folder": os.getcwd(), "environment": dict(os.environ)}}
+    work = {"line": line, "folder": os.getcwd(), "environment": dict(os.environ)}
     server.sendall(json.dumps(work).encode() + b"\\n")
     status = server.recv(4)
 sys.exit(int(status or b"70"))
-'''
+"""
 
 
 def write_clients(folder: Path, address: Path) -> None:
     """`saccade` and `python` in `folder`; what is not a command, a module or a program from stdin is left to Python."""
     folder.mkdir()
+    client = folder / "client.py"
+    client.write_text(CLIENT)
     for name in ("saccade", "python"):
-        (folder / name).write_text(CLIENT.format(python=sys.executable, name=name, address=str(address)))
+        words = [sys.executable, "-SI", str(client), sys.executable, str(address), name]
+        (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
         (folder / name).chmod(0o755)
 
 
 def next_work(listener: socket.socket) -> list[str]:
-    """Wait for clients for ever; returns only in the process that is to do a client's work, and is like its own."""
+    """Wait for clients until stdin ends; returns only in the process that is to do a client's work, as its own."""
     while True:
+        if 0 in select.select([listener, 0], [], [])[0]:
+            os._exit(0)
         connection = listener.accept()[0]
         if os.fork() == 0:
             break
