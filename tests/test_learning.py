@@ -67,7 +67,7 @@ def learn(name: str, task: str) -> float:
         clip_gradients(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        if step % 5 == 0 and loss.total < 0.05 * loss.tokens and share_right(100) >= 0.98:
+        if step % 5 == 0 and loss.total < 0.05 * loss.tokens and share_right(200) >= 0.98:
             break
     return share_right(200)
 
