@@ -2,13 +2,16 @@
 
 import io
 import multiprocessing
+import subprocess
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+import warm
 
 import saccade
 from saccade.__main__ import main
@@ -26,6 +29,14 @@ TINY = (
     "training.tensorboard=false",
     "training.validate_bleu_pairs=0",
 )
+
+# Files with tests of many seconds. They go first, so that at the end no worker waits for another's long test.
+LONG = ("test_docs.py", "test_resume.py", "test_compare.py", "test_export.py", "test_learning.py")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long files first; within a file, and among the others, the order stays."""
+    items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
 
 
 class Done(NamedTuple):
@@ -117,3 +128,16 @@ def start() -> Start:
         return process
 
     return run
+
+
+@pytest.fixture(scope="session")
+def clients() -> Iterator[Path]:
+    """A folder with a `saccade` and a `python` that start at once; see `warm`. For the front of a shell's PATH."""
+    with tempfile.TemporaryDirectory() as place:  # the address of a socket must be short
+        folder, address = Path(place) / "bin", Path(place) / "socket"
+        warm.write_clients(folder, address)
+        line = [sys.executable, warm.__file__, str(address), str(folder)]
+        with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:  # ends with its stdin
+            assert server.stdout is not None
+            assert server.stdout.readline() == b"ready\n"
+            yield folder

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -15,6 +16,7 @@ from saccade.comparing.plan import Plan, rows_of
 from saccade.comparing.table import Line, by_length, length_edges, spread, to_markdown
 from saccade.errors import SaccadeError
 
+PYTHON = sys.executable
 SETTINGS = ["data.builtin_pairs=300", "data.valid_pairs=20", "search.beam=1", "training.threads=1"]
 BASE = """model: {family: rnn, wiring: cho, embedding: 24, width: 24}
 training: {max_steps: 6, validate_every: 3, batch_tokens: 256, device: cpu, tensorboard: false, validate_bleu_pairs: 4}
@@ -38,6 +40,14 @@ def arguments(place: Path, *rows: str) -> list[str]:
     gold = ["--gold", place / "gold", "--gold-text", place / "gold.en", place / "gold.de"]
     recipes = [place / f"{row}.yaml" for row in rows]
     return [str(part) for part in ["compare", *recipes, *SETTINGS, *gold, "--out", place / "out", "--device", "cpu"]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _rows_start_at_once(clients: Path) -> Iterator[None]:
+    """Each row is still measured by a process of its own, which need not import torch again."""
+    sys.executable = str(clients / "python")
+    yield
+    sys.executable = PYTHON
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +117,7 @@ def test_a_second_run_measures_only_what_is_missing(place: Path, first: Done, co
 
 
 def test_a_trained_folder_is_a_row_too(place: Path, first: Done, trained: Path, command: Command) -> None:
-    done = command(*arguments(place, "cho"), trained, "--out", place / "with-folder")
+    done = command(*arguments(place, "cho"), trained, "--out", place / "with-folder", "--no-speed")
     assert done.status == 0, done.err
     rows = json.loads((place / "with-folder" / "table.json").read_text())["rows"]
     assert [row["name"] for row in rows] == ["cho", trained.name]
@@ -115,7 +125,7 @@ def test_a_trained_folder_is_a_row_too(place: Path, first: Done, trained: Path, 
 
 
 def test_an_interrupted_comparison_stops_its_rows_and_goes_on_later(place: Path, command: Command) -> None:
-    line = [sys.executable, "-m", "saccade", *arguments(place, "cho"), "--out", str(place / "stopped")]
+    line = [PYTHON, "-m", "saccade", *arguments(place, "cho"), "--out", str(place / "stopped")]
     long = [*line, "training.max_steps=100000", "training.patience=0", "training.validate_every=5"]
     with subprocess.Popen(long, stderr=subprocess.PIPE, start_new_session=True) as run:
         folder = place / "stopped" / "cho" / "seed-1" / "resume"

@@ -31,11 +31,11 @@ def in_batches(model, sources, search, at_once):
 
 @every_model
 @pytest.mark.parametrize("kind", SEARCHES)
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(
-    lengths=st.lists(st.integers(1, 9), min_size=2, max_size=9),
+    lengths=st.lists(st.integers(1, 7), min_size=3, max_size=7),
     seed=st.integers(0, 99),
-    at_once=st.integers(4, 40),
+    at_once=st.integers(4, 30),
     longest_first=st.booleans(),
 )
 def test_sentences_that_join_those_at_work_never_change_an_answer(name, kind, lengths, seed, at_once, longest_first):
@@ -50,16 +50,16 @@ def test_sentences_that_join_those_at_work_never_change_an_answer(name, kind, le
 def test_what_is_alive_elsewhere_in_the_batch_never_changes_an_answer(name):
     """Beside sentences that may write one token, or a few, or many more than this one."""
     model = make(name)
-    sources = sentences([5, 4, 6, 3, 5, 2, 4, 7, 1], seed=4)
+    sources = sentences([5, 4, 6, 7, 1], seed=4)
     batch = collate([(s, []) for s in sources], range(len(sources)))
-    own = [11, 9, 12, 8, 10, 5, 9, 14, 4]
+    own = [11, 9, 12, 14, 4]
     for search in SEARCHES.values():
-        expected = [
-            generate(model, batch.source[i : i + 1], batch.source_mask[i : i + 1], search, torch.tensor([own[i]]))[0]
-            for i in range(len(sources))
-        ]
+        expected = {
+            i: generate(model, batch.source[i : i + 1], batch.source_mask[i : i + 1], search, torch.tensor([own[i]]))[0]
+            for i in (0, 2, 4)
+        }
         for others in (1, 3, 17):
-            for alone in (0, 4, 8):
+            for alone in expected:
                 limits = torch.tensor([own[i] if i == alone else others for i in range(len(sources))])
                 found = generate(model, batch.source, batch.source_mask, search, limits)
                 assert_same(found[alone], expected[alone])
@@ -91,7 +91,7 @@ def test_translations_have_the_score_that_score_gives_them(trained):
 
 
 @every_model
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(seed=st.integers(0, 999), size=st.integers(1, 3))
 def test_beams_that_share_are_beams_that_copy(name, seed, size):
     """Any walk of steps, reorderings, leavings and joinings, against rows that are copied by `select`."""

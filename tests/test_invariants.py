@@ -97,13 +97,13 @@ def assert_same(found: list[Hypothesis], expected: list[Hypothesis]) -> None:
     assert [h.score for h in found] == pytest.approx([h.score for h in expected], abs=1e-9)
 
 
-SEARCHES = {"greedy": Greedy(), "beam": Beam(3, 0.8, 0.0, 3), "beam 1": Beam(1)}
+SEARCHES = {"greedy": Greedy(), "beam": Beam(3, 0.8, 0.0, 3)}
 
 
 @every_model
 @pytest.mark.parametrize("kind", SEARCHES)
-@settings(max_examples=6, deadline=None)
-@given(lengths=st.lists(st.integers(1, 9), min_size=2, max_size=6), seed=st.integers(0, 99), data=st.data())
+@settings(max_examples=4, deadline=None)
+@given(lengths=st.lists(st.integers(1, 7), min_size=2, max_size=5), seed=st.integers(0, 99), data=st.data())
 def test_batch_size_order_and_padding_never_change_the_answer(name, kind, lengths, seed, data):
     model = make(name)
     sources = sentences(lengths, seed=seed)
@@ -135,13 +135,14 @@ def test_the_cache_never_changes_the_answer(name):
 
 
 @every_model
-@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.5])
-def test_beam_1_equals_greedy(name, alpha):
+def test_beam_1_equals_greedy(name):
     model = make(name)
     sources = sentences([2, 5, 8, 3], seed=9)
-    for beam, greedy in zip(answers(model, sources, Beam(1, alpha)), answers(model, sources, Greedy()), strict=True):
-        assert beam[0].tokens == greedy[0].tokens
-        assert beam[0].log_prob == pytest.approx(greedy[0].log_prob, abs=1e-9)
+    expected = answers(model, sources, Greedy())
+    for alpha in (0.0, 1.5):
+        for beam, greedy in zip(answers(model, sources, Beam(1, alpha)), expected, strict=True):
+            assert beam[0].tokens == greedy[0].tokens
+            assert beam[0].log_prob == pytest.approx(greedy[0].log_prob, abs=1e-9)
 
 
 @every_model

@@ -100,10 +100,10 @@ def test_lines_are_yielded_before_the_last_batch_is_done(trained: Path) -> None:
     assert len(list(stream)) == 11
 
 
-def test_each_line_is_flushed_as_it_is_written(trained: Path, command: Command, tmp_path: Path) -> None:
+def test_each_line_is_flushed_as_it_is_written(trained: Path, clients: Path, tmp_path: Path) -> None:
     """Read through a pipe while the command is still at work: the first lines come before the last are read."""
     os.mkfifo(tmp_path / "in")
-    line = [sys.executable, "-m", "saccade", "translate", str(trained), "--beam", "1", "-i", str(tmp_path / "in")]
+    line = [str(clients / "saccade"), "translate", str(trained), "--beam", "1", "-i", str(tmp_path / "in")]
     with subprocess.Popen(line, stdout=subprocess.PIPE) as run, open(tmp_path / "in", "w") as source:
         assert run.stdout is not None
         source.write("one\ntwo\n")
