@@ -90,6 +90,6 @@ def test_what_is_trained_when_is_said_and_one_vocabulary_is_chosen(tmp_path: Pat
     translator = train(Config.load(None, settings), tmp_path / "run", display=Listening(quiet=True))
     assert translator.tokenizers.joint, "though the two sides share no letters"
     stages = [line for line in said if "direction" in line]
-    assert [line.split("  ")[0].split()[-1] for line in stages] == ["1", "5"]
+    assert [line.split()[1] for line in stages] == ["1", "5"]
     assert "both directions, for 4 steps" in stages[0]
     assert "one direction, the learning rate from its start, for 3 steps" in stages[1]
