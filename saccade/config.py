@@ -378,6 +378,45 @@ class TrainingConfig(Section):
     tensorboard: bool | None = Field(
         None, description="Write TensorBoard scalars. Chosen: if tensorboard is installed."
     )
+    # What is minimised beside cross-entropy (training/objectives.py), and how the weights become the model
+    r_drop: float | None = Field(
+        None,
+        ge=0,
+        description="α of R-Drop (Liang et al. 2021, eq. 4): each batch is read twice, and the two predictions are "
+        "drawn together; 0 turns it off. Chosen: 5 on a GPU for up to 400,000 pairs, if there is no SimCut.",
+    )
+    simcut: float = Field(
+        0.0,
+        ge=0,
+        description="α of SimCut (Gao et al. 2022, 3.1): predictions with and without words cut off are drawn "
+        "together; the paper's is 3, 0 turns it off.",
+    )
+    simcut_one_sided: bool = Field(
+        False, description="SimCut draws the prediction with words cut off to the other one, and not that one to it."
+    )
+    cutoff: Probability = Field(
+        0.05, description="p_cut: chance of a word to be cut off where SimCut or token cutoff reads without it."
+    )
+    cutoff_weight: float = Field(
+        0.0,
+        ge=0,
+        description="Token cutoff (Shen et al. 2020): weight of the cross-entropy of a further reading with words cut "
+        "off; 0 turns it off.",
+    )
+    word_dropout: Probability = Field(
+        0.0, description="Chance of a word to be left out of a sentence, on both sides (Gal & Ghahramani 2016)."
+    )
+    bidirectional_steps: int = Field(
+        0,
+        ge=0,
+        description="So many of `max_steps` come first and train both directions, with one vocabulary (Gao et al. "
+        "2022, 4); the learning rate then starts anew.",
+    )
+    ema: Probability = Field(
+        0.0,
+        description="Decay of a moving average of the weights, which is then what is validated and kept as the best; "
+        "0.999 remembers about a thousand steps, 0 turns it off.",
+    )
 
 
 class SearchConfig(Section):

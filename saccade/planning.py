@@ -15,7 +15,7 @@ from saccade.data.store import Store
 from saccade.devices import autocast
 from saccade.models.build import default_learning_rate, goes_without_source, measures, with_shape
 from saccade.models.protocol import EncoderDecoder
-from saccade.training.objectives import CrossEntropy
+from saccade.training.objectives import Objective, make_objective
 from saccade.training.optim import make_optimizer
 
 
@@ -26,17 +26,32 @@ class Band(NamedTuple):
     cpu: Size
     gpu: Size
     dropout: float
-    epochs: int
+    r_drop: float  # on a GPU; a step takes twice as long with it, which a CPU cannot spare
+    cpu_epochs: int
+    gpu_epochs: int
     cpu_tokens: int
     gpu_tokens: int
 
 
+# Few pairs want a narrow, shallow model, strong dropout and many epochs (Araabi & Monz 2020; docs/lab-log.md: 29,000
+# pairs want 128 wide, or 256 with R-Drop, and some 90 epochs). R-Drop's α is the paper's for translation; with more
+# pairs than IWSLT's it buys less, and costs as much.
 BANDS = (
-    Band(20_000, "tiny", "tiny", 0.3, 60, 2048, 4096),
-    Band(100_000, "tiny", "small", 0.3, 40, 2048, 8192),
-    Band(1_000_000, "small", "base", 0.1, 20, 4096, 16_384),
-    Band(math.inf, "small", "base", 0.1, 8, 4096, 32_768),
+    Band(20_000, "tiny", "tiny", 0.3, 5.0, 60, 120, 2048, 4096),
+    Band(60_000, "tiny", "small", 0.3, 5.0, 40, 90, 2048, 8192),
+    Band(150_000, "small", "medium", 0.3, 5.0, 40, 60, 4096, 8192),
+    Band(400_000, "small", "base", 0.3, 5.0, 20, 40, 4096, 16_384),
+    Band(1_500_000, "small", "base", 0.2, 0.0, 20, 30, 4096, 32_768),
+    Band(math.inf, "small", "base", 0.1, 0.0, 8, 20, 4096, 32_768),
 )
+CPU_FEWEST_STEPS = 300
+GPU_FEWEST_STEPS = 3000  # minutes, whatever the corpus; early stopping ends what has nothing more to learn
+MOST_STEPS = 300_000  # as many as the largest model of Vaswani et al. 2017 took
+
+
+def band_of(pairs: int) -> Band:
+    """The band of a corpus."""
+    return next(band for band in BANDS if pairs <= band.pairs)
 
 
 def choose_sides(config: Config, model: Model) -> Config:
@@ -48,9 +63,16 @@ def choose_sides(config: Config, model: Model) -> Config:
     return config.with_changes({"data": {"monolingual": alone}})
 
 
+def choose_vocabulary(config: Config) -> Config:
+    """One vocabulary for both sides where a model is to write both; otherwise the corpus decides."""
+    if config.tokenizer.joint is None and config.training.bidirectional_steps:
+        return config.with_changes({"tokenizer": {"joint": True}})
+    return config
+
+
 def choose_model(config: Config, pairs: int, joint: bool, device: torch.device) -> tuple[Config, list[str]]:
     """Fill in the model's settings that are left open."""
-    band = next(band for band in BANDS if pairs <= band.pairs)
+    band = band_of(pairs)
     size = config.model.size or (band.cpu if device.type == "cpu" else band.gpu)
     changes: dict[str, Any] = {"size": size}
     if config.model.dropout is None:
@@ -67,11 +89,15 @@ def choose_model(config: Config, pairs: int, joint: bool, device: torch.device) 
 def choose_training(config: Config, train: Store, device: torch.device) -> tuple[Config, list[str]]:
     """Fill in the training settings that are left open."""
     given, pairs = config.training, len(train)
-    band = next(band for band in BANDS if pairs <= band.pairs)
+    band = band_of(pairs)
     batch_tokens = given.batch_tokens or (band.cpu_tokens if device.type == "cpu" else band.gpu_tokens)
     steps_an_epoch = Batcher(train, batch_tokens=batch_tokens, seed=given.seed).batches_in(0) / given.accumulate
-    max_steps = given.max_steps or max(300, round(band.epochs * steps_an_epoch))
-    rate = given.learning_rate or default_learning_rate(config.model)
+    on_cpu = device.type == "cpu"
+    fewest, epochs = (CPU_FEWEST_STEPS, band.cpu_epochs) if on_cpu else (GPU_FEWEST_STEPS, band.gpu_epochs)
+    one_way = min(MOST_STEPS, max(fewest, round(epochs * steps_an_epoch)))
+    max_steps = given.max_steps or one_way + given.bidirectional_steps
+    rate = given.learning_rate or default_learning_rate(config.model, batch_tokens * given.accumulate)
+    r_drop, why = _choose_r_drop(config, pairs, device)
     warmup = given.warmup_steps if given.warmup_steps is not None else min(4000, max(1, round(0.08 * max_steps)))
     sometimes = min(max(20, math.ceil(max_steps / 25)), max_steps, max(1, round(2 * steps_an_epoch)))
     every = given.validate_every or max(1, math.ceil(max_steps / 40), sometimes)
@@ -86,6 +112,7 @@ def choose_training(config: Config, train: Store, device: torch.device) -> tuple
         "precision": given.precision or ("bf16" if bf16 else "fp32"),
         "device": given.device or device.type,
         "threads": given.threads or torch.get_num_threads(),
+        "r_drop": r_drop,
         "validate_bleu_pairs": 0 if config.data.monolingual else given.validate_bleu_pairs,
     }
     reasons = []
@@ -94,15 +121,34 @@ def choose_training(config: Config, train: Store, device: torch.device) -> tuple
             f"steps: at most {max_steps:,} of {batch_tokens:,} tokens ({max_steps / steps_an_epoch:.0f} times through "
             f"the corpus); stops after {given.patience} validations without a new best"
         )
+    if given.r_drop is None:
+        reasons.append(f"R-Drop: {why}")
     if config.data.monolingual:
         reasons.append("validation: by loss alone (targets without sources: nothing to translate)")
     if given.learning_rate is None:
         reasons.append(
-            f"learning rate: {rate:.2g} at its peak, after {warmup:,} steps (narrow models bear a higher one)"
+            f"learning rate: {rate:.2g} at its peak, after {warmup:,} steps (narrow models and large batches bear a "
+            "higher one)"
         )
     source_tokens, target_tokens = train.tokens
     ratio = config.search.length_ratio or (round(target_tokens / source_tokens, 3) if source_tokens else None)
     return config.with_changes({"training": chosen, "search": {"length_ratio": ratio or None}}), reasons
+
+
+def _choose_r_drop(config: Config, pairs: int, device: torch.device) -> tuple[float, str]:
+    """α of R-Drop, and why."""
+    given, band = config.training, band_of(pairs)
+    if given.r_drop is not None:
+        return given.r_drop, "as given"
+    if config.data.monolingual:
+        return 0.0, "off (targets without sources)"
+    if given.simcut:
+        return 0.0, "off (SimCut draws predictions together already)"
+    if not band.r_drop:
+        return 0.0, f"off ({pairs:,} pairs are enough without, in half the time)"
+    if device.type == "cpu":
+        return 0.0, f"off (a CPU would take twice as long; training.r_drop={band.r_drop:g} turns it on)"
+    return band.r_drop, f"α {band.r_drop:g}: each batch is read twice ({pairs:,} pairs are few)"
 
 
 class Estimate(NamedTuple):
@@ -110,7 +156,7 @@ class Estimate(NamedTuple):
 
     tokens_per_second: float  # target tokens
     seconds: float  # to the last step, if early stopping does not end it
-    memory: int  # bytes: weights, gradients, optimizer and the activations of the largest batch
+    memory: int  # bytes: weights, gradients, optimizer, moving average and the activations of the largest batch
     available: int
 
     def lines(self) -> list[str]:
@@ -135,7 +181,7 @@ def estimate(config: Config, model: EncoderDecoder, batcher: Batcher, device: to
     tokens_a_step = _target_tokens(batcher.store) / batcher.batches_in(0) * settings.accumulate
     generator = torch.get_rng_state()
     largest, usual = _largest(batcher).to(device), next(iter(batcher.epoch(0))).to(device)
-    trial = CrossEntropy(copy.deepcopy(model), settings.label_smoothing)
+    trial = make_objective(copy.deepcopy(model), settings)
     optimizer = make_optimizer(trial, settings)
     activations = _activation_bytes(trial, largest, device, settings.precision)
     seconds = min(_timed_step(trial, optimizer, usual, device, settings.precision) for _ in range(2))
@@ -145,7 +191,7 @@ def estimate(config: Config, model: EncoderDecoder, batcher: Batcher, device: to
     return Estimate(
         tokens_per_second=rate,
         seconds=(settings.max_steps or 0) * tokens_a_step / rate,
-        memory=4 * weights + activations,
+        memory=(5 if settings.ema else 4) * weights + activations,
         available=available,
     )
 
@@ -173,7 +219,7 @@ def _largest(batcher: Batcher) -> Batch:
     return max(batches, key=lambda batch: batch.source.numel() + batch.target.numel())
 
 
-def _activation_bytes(trial: CrossEntropy, batch: Batch, device: torch.device, precision: str | None) -> int:
+def _activation_bytes(trial: Objective, batch: Batch, device: torch.device, precision: str | None) -> int:
     """What the backward pass of a batch must remember, each storage once."""
     kept: dict[int, int] = {}
     own = {parameter.untyped_storage().data_ptr() for parameter in trial.parameters()}
@@ -190,7 +236,7 @@ def _activation_bytes(trial: CrossEntropy, batch: Batch, device: torch.device, p
 
 
 def _timed_step(
-    trial: CrossEntropy, optimizer: torch.optim.Optimizer, batch: Batch, device: torch.device, precision: str | None
+    trial: Objective, optimizer: torch.optim.Optimizer, batch: Batch, device: torch.device, precision: str | None
 ) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -2,12 +2,14 @@
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 
 from saccade.config import Config
 from saccade.data.batching import Batcher
 from saccade.data.store import Store, StoreWriter
+from saccade.data.tokenizers import vocabulary_for
 from saccade.models.build import build_model
 from saccade.planning import choose_model, choose_training, estimate, spell_time
 from saccade.training.checkpoint import weights_of
@@ -32,6 +34,93 @@ def test_larger_corpora_get_larger_models_and_weaker_dropout():
     assert dropouts == sorted(dropouts, reverse=True)
     assert widths[0] < widths[-1]
     assert dropouts[0] > dropouts[-1]
+
+
+SIZES = (5_000, 30_000, 200_000, 2_000_000)
+GPU = torch.device("meta")  # any device that is not a CPU
+
+
+class Pairs:
+    """A store of so many pairs of twenty pieces, of which nothing but lengths is asked."""
+
+    def __init__(self, pairs: int) -> None:
+        self.source_lengths = self.target_lengths = np.full(pairs, 20, np.int32)
+        self.tokens = (20 * pairs, 20 * pairs)
+
+    def __len__(self) -> int:
+        return len(self.source_lengths)
+
+
+def planned(pairs: int, device: torch.device, *given: str) -> tuple[Config, str]:
+    config, reasons = choose_model(Config.load(None, list(given)), pairs, True, device)
+    config, more = choose_training(config, Pairs(pairs), device)
+    return config, "\n".join(reasons + more)
+
+
+@pytest.mark.parametrize("device", [CPU, GPU], ids=["cpu", "gpu"])
+def test_what_is_chosen_moves_one_way_with_the_number_of_pairs(device):
+    plans = [planned(pairs, device)[0] for pairs in SIZES]
+
+    def rising(values):
+        values = list(values)
+        return values == sorted(values)
+
+    assert rising(plan.model.width for plan in plans)
+    assert rising(plan.model.encoder_layers for plan in plans)
+    assert rising(plan.training.batch_tokens for plan in plans)
+    assert rising(plan.training.max_steps for plan in plans)
+    assert rising(vocabulary_for(pairs) for pairs in SIZES)
+    assert rising(-plan.model.dropout for plan in plans)
+    assert rising(-plan.training.r_drop for plan in plans)
+    # Many epochs of few pairs, few of many.
+    tokens = [plan.training.max_steps * plan.training.batch_tokens for plan in plans]
+    assert rising(pairs / seen for pairs, seen in zip(SIZES, tokens, strict=True))
+
+
+def test_few_pairs_get_what_few_pairs_want():
+    """5,000: narrow and shallow, a small vocabulary. 30,000: what Multi30k was found to want (docs/lab-log.md)."""
+    five, thirty, two_hundred, millions = (planned(pairs, GPU)[0] for pairs in SIZES)
+    assert (five.model.width, five.model.encoder_layers, five.model.dropout) == (128, 2, 0.3)
+    assert vocabulary_for(5_000) == 2_000
+    assert (thirty.model.width, thirty.model.dropout, thirty.training.r_drop) == (256, 0.3, 5.0)
+    assert thirty.training.batch_tokens == 8192
+    assert 4_000 <= thirty.training.max_steps <= 9_000
+    assert (two_hundred.model.width, two_hundred.model.dropout, two_hundred.training.r_drop) == (512, 0.3, 5.0)
+    assert (millions.model.width, millions.model.dropout, millions.training.r_drop) == (512, 0.1, 0.0)
+
+
+def test_the_rate_of_a_narrow_model_is_the_one_that_was_measured():
+    narrow = planned(30_000, GPU, "model.width=128")[0]
+    assert narrow.training.learning_rate == pytest.approx(4e-3, rel=0.05)
+    rates = [planned(30_000, GPU, f"model.width={width}")[0].training.learning_rate for width in (128, 256, 512, 1024)]
+    assert rates == sorted(rates, reverse=True)
+    assert rates[2] == pytest.approx(7e-4)
+    small_batch = planned(30_000, GPU, "model.width=128", "training.batch_tokens=2048")[0]
+    assert small_batch.training.learning_rate == pytest.approx(2e-3, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "device", "given", "weight", "why"),
+    [
+        (30_000, GPU, [], 5.0, "R-Drop: α 5: each batch is read twice (30,000 pairs are few)"),
+        (30_000, CPU, [], 0.0, "R-Drop: off (a CPU would take twice as long; training.r_drop=5 turns it on)"),
+        (2_000_000, GPU, [], 0.0, "R-Drop: off (2,000,000 pairs are enough without"),
+        (30_000, GPU, ["training.simcut=3"], 0.0, "R-Drop: off (SimCut draws predictions together already)"),
+        (30_000, CPU, ["training.r_drop=2"], 2.0, ""),
+    ],
+)
+def test_r_drop_is_chosen_where_it_pays_and_says_why(pairs, device, given, weight, why):
+    config, said = planned(pairs, device, *given)
+    assert config.training.r_drop == weight
+    assert why in said
+    assert ("R-Drop" in said) == bool(why)
+
+
+def test_both_directions_come_on_top_of_the_steps_that_are_chosen(store):
+    plain, _ = choose_training(choose_model(Config(), 600, True, CPU)[0], store, CPU)
+    both = Config.load(None, ["training.bidirectional_steps=50"])
+    config, _ = choose_training(choose_model(both, 600, True, CPU)[0], store, CPU)
+    assert config.training.max_steps == plain.training.max_steps + 50
 
 
 def test_what_is_given_is_never_changed(store):

@@ -139,7 +139,9 @@ def compare(
     valid: Annotated[
         tuple[str, str] | None, typer.Option(help="Validation files, source and target. Default: held out.")
     ] = None,
-    test: Annotated[tuple[str, str] | None, typer.Option(help="Test files, source and reference.")] = None,
+    test: Annotated[
+        tuple[str, str] | None, typer.Option(help="Test files, source and reference. Default: --valid.")
+    ] = None,
     gold: Annotated[str | None, typer.Option(help="Word links drawn by hand (Pharaoh format), for AER.")] = None,
     gold_text: Annotated[tuple[str, str] | None, typer.Option(help="The sentences of --gold.")] = None,
     out: Annotated[Path, typer.Option(help="Where models, table and figures go.")] = Path("runs/compare"),

@@ -27,7 +27,7 @@ from saccade.evaluation.metrics import score_corpus, tokenizer_for
 from saccade.files import write_text
 from saccade.folder import LOG, load, read_record
 from saccade.models.build import build_model, count_parameters, measures
-from saccade.training.objectives import CrossEntropy
+from saccade.training.objectives import make_objective
 from saccade.training.optim import make_optimizer
 from saccade.translator import Translator
 
@@ -168,7 +168,7 @@ class _Step:
         sizes = translator.tokenizers.source.size, translator.tokenizers.target.size
         model = build_model(config, *sizes).to(translator.device)
         self.device, self.precision = translator.device, config.training.precision
-        self.objective = CrossEntropy(model, config.training.label_smoothing)
+        self.objective = make_objective(model, config.training)
         self.optimizer = make_optimizer(model, config.training)
         for group in self.optimizer.param_groups:
             group["lr"] = 1e-4

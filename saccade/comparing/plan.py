@@ -23,7 +23,7 @@ class Plan:
     out: str
     data: tuple[str, ...] = ()  # source and target of the training pairs
     valid: tuple[str, ...] = ()
-    test: tuple[str, ...] = ()
+    test: tuple[str, ...] = ()  # without it, rows are scored on the validation pairs: for tuning
     gold: str | None = None  # links drawn by hand, Pharaoh format
     gold_text: tuple[str, ...] = ()  # the sentences that they link
     overrides: tuple[str, ...] = ()  # section.key=value, over every recipe
@@ -33,23 +33,31 @@ class Plan:
 
     def check(self) -> None:
         """Refuse, before anything is trained, what would fail after it."""
-        if self.data and not self.test:
-            raise SaccadeError("--test is missing: give the source and target files that the rows are scored on")
+        if self.data and not self.scored:
+            raise SaccadeError(
+                "--test is missing: give the source and target files that the rows are scored on; while tuning, those "
+                "of --valid are enough"
+            )
         if self.test and not self.data:
             raise SaccadeError("--data is missing: give the source and target files that the rows are trained on")
         if bool(self.gold) != bool(self.gold_text):
             raise SaccadeError("--gold (links) and --gold-text (their sentences, source and target) go together")
-        for side in (self.test, self.gold_text):
+        for side in (self.scored, self.gold_text):
             sources, targets = self._read(side) if side else ([], [])
             if len(sources) != len(targets):
                 raise SaccadeError(f"{side[0]} has {len(sources):,} lines, {side[1]} {len(targets):,}: give as many")
         if not 0 <= (self.shown or 0) < len(self.test_pairs()[0]):
             raise SaccadeError(f"--sentence {self.shown} is not a line of the test set; count from 0")
 
+    @property
+    def scored(self) -> tuple[str, ...]:
+        """The files that the rows are scored on; none: the built-in corpus."""
+        return self.test or (self.valid if self.data else ())
+
     def test_pairs(self) -> tuple[list[str], list[str]]:
         """Sources and references that the rows are scored on."""
-        if self.test:
-            return self._read(self.test)
+        if self.scored:
+            return self._read(self.scored)
         from saccade.data import builtin
 
         data = Config.load(None, [item for item in self.overrides if item.startswith("data.")]).data

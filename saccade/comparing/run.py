@@ -22,7 +22,14 @@ Failures = dict[tuple[str, int], str]
 
 
 def compare(
-    rows: Sequence[Row], plan: Plan, *, jobs: int, quality: float | None, speed: bool, display: Display
+    rows: Sequence[Row],
+    plan: Plan,
+    *,
+    jobs: int,
+    quality: float | None,
+    speed: bool,
+    display: Display,
+    figures: bool = True,
 ) -> list[Line]:
     """Measure what is not measured yet, then write table.md, table.json, index.html and figures/ into `plan.out`."""
     plan.check()
@@ -34,10 +41,10 @@ def compare(
         failures |= _measure("speed", [measured], plan, plan_path, 1, display)
     lines = lines_of(rows, plan, failures, quality)
     out = Path(plan.out)
-    figures = draw_figures(lines, plan, out / "figures")
+    drawn = draw_figures(lines, plan, out / "figures") if figures else {}
     write_text(out / "table.md", to_markdown(lines, plan))
     write_text(out / "table.json", to_json(lines, plan))
-    write_text(out / "index.html", to_html(lines, plan, figures))
+    write_text(out / "index.html", to_html(lines, plan, drawn))
     return lines
 
 

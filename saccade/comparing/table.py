@@ -181,7 +181,8 @@ def notes_of(lines: Sequence[Line], plan: Plan) -> list[str]:
     devices = sorted({line.device for line in lines if line.device})
     sources, _ = plan.test_pairs()
     notes = [
-        f"Test set: {' '.join(Path(file).name for file in plan.test) or 'built-in'}, {len(sources):,} sentences; "
+        f"{'Test' if plan.test or not plan.scored else 'Validation'} set: "
+        f"{' '.join(Path(file).name for file in plan.scored) or 'built-in'}, {len(sources):,} sentences; "
         f"seeds {', '.join(map(str, plan.seeds))}; ± is the standard deviation over seeds.",
         f"Signatures: {'; '.join(signatures)}.",
         "p: paired bootstrap on BLEU against the row above, seed by seed, the largest of them.",

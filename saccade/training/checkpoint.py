@@ -82,24 +82,42 @@ def fill(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
 
 
 def save_checkpoint(
-    resume: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer, progress: Mapping[str, Any]
+    resume: Path,
+    step: int,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    progress: Mapping[str, Any],
+    more: Mapping[str, Tensor] | None = None,
 ) -> Path:
-    """Write the checkpoint of `step` with all that the next step depends on."""
+    """Write the checkpoint of `step` with all that the next step depends on; `more`: tensors beside the optimizer's."""
     folder = resume / f"step-{step:08d}"
     if folder.exists():
         return folder
     with written_atomically(folder) as part:
         part.mkdir()
         _save(weights_of(model), part / "model.safetensors")
-        _save(_optimizer_tensors(model, optimizer) | _generator_states(), part / "optimizer.safetensors")
+        tensors = _optimizer_tensors(model, optimizer) | _generator_states() | dict(more or {})
+        _save(tensors, part / "optimizer.safetensors")
         (part / "state.json").write_text(json.dumps(progress, indent=1), encoding="utf-8")
     return folder
 
 
-def load_checkpoint(folder: Path, model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """Put model, optimizer and generators back to where `save_checkpoint` found them; returns the progress."""
+def load_checkpoint(
+    folder: Path,
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    more: Mapping[str, Tensor] | None = None,
+) -> dict[str, Any]:
+    """Put model, optimizer, generators and the tensors of `more` back to where `save_checkpoint` found them; returns
+    the progress."""
     load_weights(model, folder / "model.safetensors")
     tensors = load_tensors(folder / "optimizer.safetensors")
+    for name, tensor in (more or {}).items():
+        if name not in tensors:
+            raise SaccadeError(
+                f"{folder / 'optimizer.safetensors'}: {name} is not there; remove {folder} to go one back"
+            )
+        tensor.copy_(tensors[name])
     for name, parameter in model.named_parameters():
         moments = {
             key.rpartition("/")[2]: tensor

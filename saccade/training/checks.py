@@ -8,6 +8,7 @@ import torch
 
 from saccade.config import Config
 from saccade.data.store import Store
+from saccade.data.tokenizers import Tokenizers
 from saccade.errors import SaccadeError
 from saccade.folder import CONFIG, RECORD, WEIGHTS, require
 from saccade.models.build import build_model, in_one_sequence, longest_sequence, with_shape
@@ -74,6 +75,16 @@ def check_together(config: Config) -> None:
         raise SaccadeError(
             "tokenizer.joint=false wants two sides to learn from, and data.monolingual=true has one; leave it out"
         )
+    both = training.bidirectional_steps
+    if both and training.max_steps is not None and training.max_steps <= both:
+        raise SaccadeError(
+            f"training.bidirectional_steps={both} leaves nothing of training.max_steps={training.max_steps} for the "
+            "direction that is wanted; raise max_steps, which counts both, or lower it"
+        )
+    if both and config.data.monolingual:
+        raise SaccadeError(
+            f"training.bidirectional_steps={both} needs two sides, and data.monolingual=true has one; set it to 0"
+        )
     if search.n_best > search.beam:
         raise SaccadeError(f"search.n_best={search.n_best} is more than search.beam={search.beam}; widen the beam")
     if search.coverage_penalty and not model.attends:
@@ -102,6 +113,16 @@ def check_lengths(config: Config, *stores: Store) -> None:
             )
 
 
+def check_directions(config: Config, given: Tokenizers | None) -> None:
+    """Refuse to train both directions where each side has a vocabulary of its own; `given`: that of another folder."""
+    joint = config.tokenizer.joint if given is None else given.joint
+    if config.training.bidirectional_steps and joint is False:
+        raise SaccadeError(
+            f"training.bidirectional_steps={config.training.bidirectional_steps} needs one vocabulary for both sides; "
+            "set tokenizer.joint=true, or it to 0"
+        )
+
+
 def tuned_from(config: Config, base: Config, folder: Path) -> Config:
     """Settings with the model of the folder that is fine-tuned; only its dropout may be another."""
     kept, given = base.model.model_dump(), config.model.model_dump()
@@ -127,6 +148,8 @@ def resumable(config: Config, folder: Path, tuned: bool) -> Config:
     if not (folder / CONFIG).exists() or checkpoint.latest(folder / "resume") is None:
         return config
     before, now = Config.load(folder / CONFIG).model_dump(), config.model_dump()
+    if before["training"]["r_drop"] is None:  # begun before there was R-Drop to choose
+        before["training"]["r_drop"] = 0.0
     for section in ("data", "training") if tuned else ("data", "tokenizer", "model", "training"):
         for key, value in now[section].items():
             known = before[section].get(key)

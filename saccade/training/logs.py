@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -44,8 +45,8 @@ class Log:
         self.norms.append(norm)
         self.tokens += tokens
 
-    def flush(self, progress: "Progress", rate: float) -> dict[str, Any]:
-        """Write what has been gathered since the last time, and return it."""
+    def flush(self, progress: "Progress", rate: float, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Write what has been gathered since the last time, and `more`, and return it."""
         seconds = time.perf_counter() - self.since
         row = {
             "step": progress.step,
@@ -56,7 +57,7 @@ class Log:
             "epoch": progress.epoch,
             "target_tokens": progress.tokens,
             "seconds": round(progress.seconds, 3),
-        }
+        } | dict(more or {})
         self._write(row, "train")
         self._clear()
         return row

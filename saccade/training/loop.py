@@ -9,7 +9,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -24,9 +24,11 @@ from saccade.display import Display
 from saccade.errors import SaccadeError
 from saccade.models.protocol import EncoderDecoder
 from saccade.training import checkpoint
+from saccade.training.ema import MovingAverage
 from saccade.training.logs import Log
-from saccade.training.objectives import CrossEntropy
+from saccade.training.objectives import make_objective
 from saccade.training.optim import clip_gradients, learning_rate, make_optimizer, set_learning_rate
+from saccade.training.stages import stage_of, staged
 from saccade.training.watch import first_bad_tensor
 
 
@@ -76,12 +78,16 @@ class Trainer:
         validate: Callable[[], Validation],
         folder: Path,
         display: Display,
+        both_ways: Batcher | None = None,
     ) -> None:
+        """`both_ways`: batches of both directions, for the steps that train both."""
         self.settings = settings
         self.model = model
-        self.objective = CrossEntropy(model, settings.label_smoothing)
+        self.objective = make_objective(model, settings)
         self.optimizer = make_optimizer(model, settings)
+        self.average = MovingAverage(model, settings.ema) if settings.ema else None
         self.batcher = batcher
+        self.both_ways = both_ways
         self.validate = validate
         self.folder = folder
         self.resume = folder / "resume"
@@ -95,7 +101,7 @@ class Trainer:
         last = checkpoint.latest(self.resume)
         if last is None:
             return False
-        known = checkpoint.load_checkpoint(last, self.model, self.optimizer)
+        known = checkpoint.load_checkpoint(last, self.model, self.optimizer, self._more())
         known.pop("extra", None)
         self.progress = Progress(**known)
         return True
@@ -130,7 +136,8 @@ class Trainer:
 
     def _batches(self, start: Position) -> Iterator[tuple[Position, Batch]]:
         """The batches from `start` on, in memory that a GPU can read while it works."""
-        for position, batch in self.batcher.stream(start):
+        left = (self.settings.bidirectional_steps - self.progress.step) * self.settings.accumulate
+        for position, batch in staged(self.both_ways, self.batcher, left, start):
             yield position, batch.pin_memory() if self.device.type == "cuda" else batch
 
     def ended(self) -> str | None:
@@ -148,12 +155,16 @@ class Trainer:
         started = time.perf_counter()
         settings, progress = self.settings, self.progress
         progress.step += 1
+        stage = stage_of(progress.step, settings)
+        if stage.step == 1 and settings.bidirectional_steps:
+            what = "both directions" if stage.directions == 2 else "one direction, the learning rate from its start"
+            self.display.say(f"step {progress.step:>6,}  {what}, for {stage.steps:,} steps")
         rate = learning_rate(
-            progress.step,
+            stage.step,
             schedule=settings.schedule,
             peak=known(settings.learning_rate),
             warmup=known(settings.warmup_steps),
-            total=known(settings.max_steps),
+            total=stage.steps,
         )
         set_learning_rate(self.optimizer, rate)
         self.model.train()
@@ -176,6 +187,8 @@ class Trainer:
             self._watch(norm, taken[-1][1])
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
+        if self.average is not None:
+            self.average.update(progress.step)
         log.add(torch.stack(losses).sum(), norm, tokens)
         after, last = taken[-1]
         progress.epoch, progress.batch = after.epoch, after.batch
@@ -184,7 +197,7 @@ class Trainer:
             self._watch(log.largest_norm(), last)
         progress.seconds += time.perf_counter() - started
         if progress.step % settings.log_every == 0:
-            row = log.flush(progress, rate)
+            row = log.flush(progress, rate, {"directions": stage.directions} if self.both_ways else None)
             self.status = f"loss {row['loss']:.3f} · {row['tokens_per_second']:,.0f} tokens/s"
         bar(progress.step, self.status)
 
@@ -202,16 +215,17 @@ class Trainer:
     def _validate(self, log: Log) -> None:
         settings, progress = self.settings, self.progress
         started = time.perf_counter()
-        result = self.validate()
-        progress.seconds += time.perf_counter() - started
-        quality = result.quality(settings.validate_by)
-        is_best = progress.best is None or quality > progress.best
-        if is_best:
-            progress.best, progress.best_step, progress.stale = quality, progress.step, 0
-            checkpoint.save_weights(checkpoint.weights_of(self.model), self.resume / checkpoint.BEST)
-            checkpoint.save_weights(checkpoint.weights_of(self.model), self.folder / "model.safetensors")
-        else:
-            progress.stale += 1
+        with nullcontext() if self.average is None else self.average.in_place():
+            result = self.validate()
+            progress.seconds += time.perf_counter() - started
+            quality = result.quality(settings.validate_by)
+            is_best = progress.best is None or quality > progress.best
+            if is_best:
+                progress.best, progress.best_step, progress.stale = quality, progress.step, 0
+                checkpoint.save_weights(checkpoint.weights_of(self.model), self.resume / checkpoint.BEST)
+                checkpoint.save_weights(checkpoint.weights_of(self.model), self.folder / "model.safetensors")
+            elif progress.step > settings.bidirectional_steps:  # what comes before is not what is wanted
+                progress.stale += 1
         row = {"step": progress.step, "valid_loss": result.loss, "valid_bleu": result.bleu, "best": is_best}
         progress.validations.append(row)
         log.validation(row, time.perf_counter() - started)
@@ -222,8 +236,12 @@ class Trainer:
 
     def _checkpoint(self, extra: bool = False) -> None:
         progress: Mapping[str, Any] = asdict(self.progress) | {"extra": extra}
-        checkpoint.save_checkpoint(self.resume, self.progress.step, self.model, self.optimizer, progress)
+        checkpoint.save_checkpoint(self.resume, self.progress.step, self.model, self.optimizer, progress, self._more())
         checkpoint.prune(self.resume, max(self.settings.keep, self.settings.average))
+
+    def _more(self) -> Mapping[str, torch.Tensor] | None:
+        """What a checkpoint keeps beside the optimizer's tensors."""
+        return None if self.average is None else self.average.tensors()
 
 
 @contextmanager

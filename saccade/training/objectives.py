@@ -1,13 +1,21 @@
-"""Objectives: a batch in, a loss and its counts out."""
+"""Objectives: a batch in, a loss and its counts out.
 
+`make_objective` puts together what the settings ask for: label-smoothed cross-entropy, and beside it R-Drop, token
+cutoff, SimCut and word dropout, each with or without the others.
+"""
+
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from saccade.config import TrainingConfig
 from saccade.data.batching import Batch
-from saccade.data.tokenizers import PAD
+from saccade.data.tokenizers import PAD, UNK
 from saccade.models.protocol import EncoderDecoder
+from saccade.models.words import CUT, allow_cuts
+from saccade.training.divergences import Pull, projected_divergences
 
 
 class Loss(NamedTuple):
@@ -45,6 +53,108 @@ class CrossEntropy(nn.Module):
         if output.penalty is not None:
             total = total + output.penalty.sum()
         return Loss(total, nll, batch.target_tokens)
+
+
+class Reading(NamedTuple):
+    """One of the ways in which a batch is read."""
+
+    cutoff: float  # the chance that a word is cut off
+    share: float  # of its cross-entropy in the loss
+
+
+class Consistency(nn.Module):
+    """Cross-entropy of several readings of each pair, and their divergences: as `readings` puts them together.
+
+    All readings are one batch, as many times as long; dropout differs from row to row, so it differs between them.
+    The loss stays one a token, however many readings there are, and the NLL is that of the first.
+    """
+
+    def __init__(
+        self,
+        model: EncoderDecoder,
+        label_smoothing: float,
+        readings: Sequence[Reading],
+        pulls: Sequence[Pull] = (),
+        word_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.label_smoothing = label_smoothing
+        self.readings = tuple(readings)
+        self.pulls = tuple(pulls)
+        self.word_dropout = word_dropout
+        allow_cuts(model)
+
+    def forward(self, batch: Batch) -> Loss:
+        k = len(self.readings)
+        source, inputs = (
+            torch.cat([self._read(tokens, reading) for reading in self.readings])
+            for tokens in (batch.source, batch.inputs)
+        )
+        output = self.model(source, batch.source_mask.repeat(k, 1), inputs)
+        real = batch.gold != PAD
+        hidden = output.hidden.unflatten(0, (k, -1))[:, real]  # (readings, N, E)
+        shares = [reading.share for reading in self.readings]
+        total, nll = projected_divergences(
+            hidden, self.model.output_matrix, batch.gold[real], self.label_smoothing, shares, self.pulls
+        )
+        if output.penalty is not None:
+            asked = output.penalty.unflatten(0, (k, -1)).sum(1)
+            total = total + sum(share * penalty for share, penalty in zip(shares, asked, strict=True))
+        return Loss(total, nll, batch.target_tokens)
+
+    def _read(self, tokens: Tensor, reading: Reading) -> Tensor:
+        if self.word_dropout:
+            tokens = drop_words(tokens, self.word_dropout)
+        return cut_off(tokens, reading.cutoff) if reading.cutoff else tokens
+
+
+Objective = CrossEntropy | Consistency
+
+
+def make_objective(model: EncoderDecoder, settings: TrainingConfig) -> Objective:
+    """What the settings want minimised."""
+    readings, pulls = readings_of(settings)
+    if len(readings) == 1 and not settings.word_dropout:
+        return CrossEntropy(model, settings.label_smoothing)
+    return Consistency(model, settings.label_smoothing, readings, pulls, settings.word_dropout)
+
+
+def readings_of(settings: TrainingConfig) -> tuple[list[Reading], list[Pull]]:
+    """How often a batch is read, in which ways, and which readings are drawn together.
+
+    R-Drop (Liang et al. 2021, eq. 4), two readings that differ in dropout alone; half of the paper's, one loss a token:
+        L = ½ (CE(P₁) + CE(P₂)) + α/4 (KL(P₁ ‖ P₂) + KL(P₂ ‖ P₁))
+    Token cutoff (Shen et al. 2020, 3), a reading in which each word's embedding is zero with chance p_cut:
+        L = CE(P) + γ CE(P_cut)
+    SimCut (Gao et al. 2022, 3.1):
+        L = CE(P) + α KL(P ‖ P_cut)
+    Gradients go to both sides of the divergence, which the paper finds to matter (its "bidirectional backpropagation");
+    `simcut_one_sided` stops them at P, as virtual adversarial training does (Sato et al. 2019).
+    Together: the two readings of R-Drop, the first of which is also P, and the reading with words cut off.
+    """
+    readings, pulls = [Reading(0.0, 1.0)], []
+    if settings.r_drop:
+        readings = [Reading(0.0, 0.5), Reading(0.0, 0.5)]
+        pulls = [Pull(0, 1, settings.r_drop / 4), Pull(1, 0, settings.r_drop / 4)]
+    if settings.simcut or settings.cutoff_weight:
+        readings.append(Reading(settings.cutoff, settings.cutoff_weight))
+    if settings.simcut:
+        pulls.append(Pull(0, len(readings) - 1, settings.simcut, settings.simcut_one_sided))
+    return readings, pulls
+
+
+def cut_off(tokens: Tensor, chance: float) -> Tensor:
+    """Token cutoff: each id becomes `CUT` with that chance, one by one."""
+    return tokens.masked_fill(torch.rand(tokens.shape, device=tokens.device) < chance, CUT)
+
+
+def drop_words(tokens: Tensor, chance: float) -> Tensor:
+    """Word dropout: a word of a sentence becomes `CUT` with that chance, wherever it is in the sentence; ends and BOS
+    stay   (Gal & Ghahramani 2016, 4.2; as in Sennrich et al. 2016, the others are not scaled up)."""
+    first = (tokens.unsqueeze(2) == tokens.unsqueeze(1)).byte().argmax(2)  # (B, T): where the word was met first
+    dropped = (torch.rand(tokens.shape, device=tokens.device) < chance).gather(1, first)
+    return tokens.masked_fill(dropped & (tokens > UNK), CUT)
 
 
 def projected_cross_entropy(hidden: Tensor, weight: Tensor, gold: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:

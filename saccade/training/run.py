@@ -10,6 +10,7 @@ import torch
 
 from saccade.config import Config, known
 from saccade.data.batching import Batcher
+from saccade.data.both_ways import BothWays
 from saccade.data.prepare import Prepared, check_corpora, prepare
 from saccade.data.store import Store
 from saccade.data.tokenizers import Tokenizers
@@ -22,9 +23,9 @@ from saccade.export import fit
 from saccade.files import remove_folder, sweep_partials, writing
 from saccade.folder import CONFIG, RECORD, WEIGHTS, write_record
 from saccade.models.build import build_model, count_parameters
-from saccade.planning import choose_model, choose_sides, choose_training, estimate, spell_time
+from saccade.planning import choose_model, choose_sides, choose_training, choose_vocabulary, estimate, spell_time
 from saccade.training import checkpoint
-from saccade.training.checks import check_folder, check_lengths, check_together, resumable, tuned_from
+from saccade.training.checks import check_directions, check_folder, check_lengths, check_together, resumable, tuned_from
 from saccade.training.loop import Outcome, Trainer, Validation
 from saccade.training.objectives import CrossEntropy
 from saccade.translator import Translator
@@ -54,10 +55,12 @@ def _run(config: Config, folder: Path, start_from: str | Path | None, restart: b
     config = config if base is None else config.in_family_of(Config.load(base / CONFIG))
     config = config if restart else resumable(config, folder, tuned=base is not None)
     config = choose_sides(config, config.model if base is None else Config.load(base / CONFIG).model)
+    config = choose_vocabulary(config)
     device = device_for(config.training.device)
     check_together(config)
     check_corpora(config.data)
     given = None if base is None else Tokenizers.load(base)
+    check_directions(config, given)
     if restart and folder.exists():  # only now that nothing else can be refused
         remove_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -87,13 +90,10 @@ def _run(config: Config, folder: Path, start_from: str | Path | None, restart: b
         display.say(f"weights: from {base}")
     model.to(device)
     translator = Translator(config, prepared.tokenizers, model)
-    batcher = Batcher(
-        prepared.train,
-        batch_tokens=known(config.training.batch_tokens),
-        seed=config.training.seed,
-        encode=_subword_dropout(config, prepared),
-    )
-    trainer = Trainer(config.training, model, batcher, _validator(config, translator, prepared.valid), folder, display)
+    batcher = _batcher(config, prepared, prepared.train)
+    both = _batcher(config, prepared, BothWays(prepared.train)) if config.training.bidirectional_steps else None
+    validate = _validator(config, translator, prepared.valid)
+    trainer = Trainer(config.training, model, batcher, validate, folder, display, both)
     restored = trainer.restore()
     config.save(folder / CONFIG)
     if (folder / RECORD).exists() and (reason := trainer.ended()) is not None:
@@ -138,9 +138,19 @@ def _resolve(prepared: Prepared, base: Path | None, device: torch.device) -> tup
     return config, [*reasons, *more, *([unfit] if unfit else [])]
 
 
-def _subword_dropout(config: Config, prepared: Prepared) -> Callable[[int, int], tuple[Any, Any]] | None:
+def _batcher(config: Config, prepared: Prepared, store: Store) -> Batcher:
+    """The training batches of a store."""
+    return Batcher(
+        store,
+        batch_tokens=known(config.training.batch_tokens),
+        seed=config.training.seed,
+        encode=_subword_dropout(config, prepared, store),
+    )
+
+
+def _subword_dropout(config: Config, prepared: Prepared, store: Store) -> Callable[[int, int], tuple[Any, Any]] | None:
     """How to encode training pairs anew each epoch, if that is asked for: stores decode to their exact text."""
-    rate, seed, store = config.training.subword_dropout, config.training.seed, prepared.train
+    rate, seed = config.training.subword_dropout, config.training.seed
     if not rate:
         return None
     source, target = prepared.tokenizers
@@ -194,7 +204,8 @@ def _finish(
     """Choose between the best checkpoint and the mean of the last, score the choice, write the card."""
     folder, by = trainer.folder, config.training.validate_by
     checkpoint.prune(trainer.resume, max(config.training.keep, config.training.average))
-    chosen = f"best of {len(outcome.progress.validations)} validations (step {outcome.progress.best_step:,})"
+    of = f", moving average of decay {config.training.ema:g}" if config.training.ema else ""
+    chosen = f"best of {len(outcome.progress.validations)} validations (step {outcome.progress.best_step:,}{of})"
     best_weights = trainer.resume / checkpoint.BEST
     checkpoint.load_weights(translator.model, best_weights)
     last = [place / WEIGHTS for place in checkpoint.to_average(trainer.resume)][-config.training.average :]

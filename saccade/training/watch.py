@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from saccade.data.batching import Batch
-from saccade.training.objectives import CrossEntropy
+from saccade.training.objectives import Objective
 
 
-def first_bad_tensor(objective: CrossEntropy, batch: Batch) -> str:
+def first_bad_tensor(objective: Objective, batch: Batch) -> str:
     """Run a batch again and name the first tensor with NaN or infinite values: a weight, an output, or a gradient."""
     for name, parameter in objective.model.named_parameters():
         if not torch.isfinite(parameter).all():

@@ -15,6 +15,7 @@ from saccade.models.build.shapes import ATTENDING, CELLS, lm_parts
 from saccade.models.build.tables import Vocabularies, make_tables
 from saccade.models.protocol import EncoderDecoder
 from saccade.models.recurrence import RecurrentEncoder, RecurrentLayer, RecurrentStack, SentenceVector
+from saccade.models.words import WordTable
 
 Part = TypeVar("Part")
 
@@ -150,7 +151,7 @@ def make_classifier(model: ClassifierConfig, vocabularies: Vocabularies) -> Enco
     """A structured self-attentive embedding and the decoder of its label."""
     embedding, dropout = known(model.embedding), known(model.dropout)
     # Nothing is tied: what is written is not what is read.
-    source, target = (nn.Embedding(size, embedding) for size in vocabularies)
+    source, target = (WordTable(size, embedding) for size in vocabularies)
     output = nn.Linear(known(model.output_width), vocabularies.target, bias=False)
     for table in (source, target, output):
         nn.init.normal_(table.weight, std=table.weight.size(1) ** -0.5)

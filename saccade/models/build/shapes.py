@@ -113,10 +113,15 @@ def measures(model: Model) -> str:
     return f"{model.wiring}, {unit} {model.width} wide, embeddings {model.embedding}{looks}"
 
 
-def default_learning_rate(model: Model) -> float:
-    """A peak rate that trains well. Transformer: 7e-4 at the paper's width of 512; narrower ones bear more."""
+def default_learning_rate(model: Model, batch_tokens: int = 8192) -> float:
+    """A peak rate that trains well.
+
+    Transformer: 7e-4 at the paper's width of 512; narrower ones bear more (4e-3 at 128: docs/lab-log.md), and with
+    batches of fewer tokens than 8,192 less, by the square root.
+    """
     if isinstance(model, TransformerConfig):
-        return float(f"{0.016 / known(model.width) ** 0.5:.2g}")
+        rate = min(4e-3, 7e-4 * (512 / known(model.width)) ** 1.25)
+        return float(f"{rate * min(1.0, batch_tokens / 8192) ** 0.5:.2g}")
     return 1e-3
 
 

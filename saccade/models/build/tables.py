@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 from torch import nn
 
+from saccade.models.words import WordTable
+
 
 class Vocabularies(NamedTuple):
     """How many pieces each side has."""
@@ -22,8 +24,8 @@ class Tables(NamedTuple):
 
 def make_tables(vocabularies: Vocabularies, width: int, tied: str | None, std: float) -> Tables:
     """Fresh matrices, those that `tied` names being one."""
-    source = nn.Embedding(vocabularies.source, width)
-    target = source if tied == "all" else nn.Embedding(vocabularies.target, width)
+    source = WordTable(vocabularies.source, width)
+    target = source if tied == "all" else WordTable(vocabularies.target, width)
     output = nn.Linear(width, vocabularies.target, bias=False)
     for table in (source, target, output):
         nn.init.normal_(table.weight, std=std)
