@@ -3,6 +3,7 @@
 import copy
 import math
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -153,23 +154,26 @@ def estimate(config: Config, model: EncoderDecoder, batcher: Batcher, device: to
     not counted.
     """
     settings = config.training
-    available = free_memory(device)
+    available = free_memory(device) // (ranks if device.type == "cpu" else 1)  # which ranks share
     tokens_a_step = _target_tokens(batcher.store) / batcher.batches_in(0) * settings.accumulate
     generator = torch.get_rng_state()
     largest, usual = batcher.longest().to(device), next(iter(batcher.epoch(0))).to(device)
     trial = CrossEntropy(copy.deepcopy(model), settings.label_smoothing)
     optimizer = make_optimizer(trial, settings)
-    activations = _activation_bytes(trial, largest, device, settings.precision)
-    seconds = min(_timed_step(trial, optimizer, usual, device, settings.precision) for _ in range(2))
+    activations = _by_piece(largest, lambda piece: _activation_bytes(trial, piece, device, settings.precision))
+    seconds = min(
+        _by_piece(usual, lambda piece: _timed_step(trial, optimizer, piece, device, settings.precision))
+        for _ in range(2)
+    )
     torch.set_rng_state(generator)
     weights = sum(parameter.numel() * 4 for parameter in model.parameters())
     rate = max(1, usual.target_tokens) * ranks / seconds
     return Estimate(
         tokens_per_second=rate,
         seconds=(settings.max_steps or 0) * tokens_a_step / rate,
-        memory=4 * weights + activations,
+        memory=4 * weights + int(activations),
         available=available,
-        activations=activations,
+        activations=int(activations),
     )
 
 
@@ -189,6 +193,19 @@ def spell_time(seconds: float) -> str:
     if seconds < 5400:
         return f"{seconds / 60:.0f} minutes"
     return f"{seconds / 3600:.1f} hours"
+
+
+def _by_piece(batch: Batch, measure: Callable[[Batch], float]) -> float:
+    """What `measure` finds for a batch; if memory is short, for a piece of it, times as many as there are."""
+    number = 1
+    while True:
+        pieces = batch.pieces(number)
+        try:
+            return measure(pieces[0]) * len(pieces)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) or number >= len(batch.indices):
+                raise
+        number *= 2
 
 
 def _activation_bytes(trial: CrossEntropy, batch: Batch, device: torch.device, precision: str | None) -> int:

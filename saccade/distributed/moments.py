@@ -4,6 +4,7 @@ Its own format has an index that is pickled; that of `HuggingFaceStorageWriter` 
 headers hold the offsets of their parts as JSON.
 """
 
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -49,7 +50,9 @@ def read_sharded(folder: Path, like: Callable[[str], Tensor | None] = lambda nam
                 tensors[name] = torch.zeros_like(model, dtype=kind.properties.dtype)
             else:
                 tensors[name] = torch.zeros(kind.size, dtype=kind.properties.dtype)
-        load(tensors, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=not dist.is_initialized())
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "torch.distributed is disabled")  # one process is what is meant
+            load(tensors, storage_reader=HuggingFaceStorageReader(str(folder)), no_dist=not dist.is_initialized())
     except (CheckpointException, SafetensorError, OSError, ValueError, KeyError) as error:
         raise SaccadeError(
             f"{folder}: cannot be read as sharded moments ({error}); a file is missing or damaged: copy the folder "

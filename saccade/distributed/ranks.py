@@ -79,8 +79,8 @@ class Ranks(World):
 
     @contextmanager
     def first_alone(self, place: str) -> Iterator[None]:
+        self.at(place if self.is_first else f"waiting for rank 0: {place}")
         if not self.is_first:
-            self.at(f"waiting for rank 0: {place}")
             if not self.from_first({})["well"]:
                 raise SystemExit(2)  # the first rank has said why
             yield

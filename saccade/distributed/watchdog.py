@@ -39,6 +39,7 @@ class Watchdog:
         self.store, self.rank, self.size, self.timeout = store, rank, size, timeout
         self.place, self.places, self.is_alone = "start", 0, False
         self.moved = time.monotonic()
+        self._found: dict[int, tuple[int, str]] | None = None  # where all were when this rank last looked around
         self._signs = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="saccade-watchdog", daemon=True)
@@ -55,6 +56,7 @@ class Watchdog:
 
     def at(self, place: str) -> None:
         self.place, self.places, self.moved = place, self.places + 1, time.monotonic()
+        self._found = None
 
     @contextmanager
     def alone(self, place: str) -> Iterator[None]:
@@ -90,18 +92,21 @@ class Watchdog:
                     f"{self.place}"
                 )
             if not self.is_alone and now - self.moved > self.timeout:
-                self._look_around(now - self.moved)
+                self.moved = now
+                self._look_around()
 
-    def _look_around(self, seconds: float) -> None:
-        """Nothing has moved here: who holds us up?"""
+    def _look_around(self) -> None:
+        """Nothing has moved here for a while: has anybody, since the last look? If not, who holds us up?"""
         signs = {rank: self._sign(rank) for rank in range(self.size)}
-        if any(sign.alone for sign in signs.values()):
-            return  # at work for all; its neighbour sees whether it lives
+        before, self._found = self._found, {rank: (sign.places, sign.place) for rank, sign in signs.items()}
+        # One at work for all is no hang: its neighbour sees whether it lives.
+        if before != self._found or any(sign.alone for sign in signs.values()):
+            return
         least = min(sign.places for sign in signs.values())
         behind = [f"rank {rank} at: {sign.place}" for rank, sign in signs.items() if sign.places == least]
         waiting = [f"rank {rank} at: {sign.place}" for rank, sign in signs.items() if sign.places > least]
         others = f"; waiting for them: {', '.join(waiting[:8])}" if waiting else " (all ranks are at the same place)"
-        self._end(f"nothing has moved for {seconds:.0f} seconds; furthest behind: {', '.join(behind[:8])}{others}")
+        self._end(f"nothing has moved for {self.timeout:g} seconds; furthest behind: {', '.join(behind[:8])}{others}")
 
     def _sign(self, rank: int) -> Sign:
         return Sign(*json.loads(self.store.get(_key(rank))))

@@ -89,7 +89,7 @@ def _run(config: Config, folder: Path, base: Path | None, restart: bool, display
     display = display if world.is_first else Display(quiet=True)
     with world.first_alone("preparing the data"):
         prepared, device = _begin(config, folder, base, restart, display, world)
-        config, reasons = _resolve(prepared, base, device)
+        config, reasons = resolve(prepared, base, device)
         for line in [*prepared.reasons, *reasons]:
             display.say(line)
         check_lengths(config, prepared.train, prepared.valid)
@@ -153,7 +153,7 @@ def _run(config: Config, folder: Path, base: Path | None, restart: bool, display
     return translator
 
 
-def _resolve(prepared: Prepared, base: Path | None, device: torch.device) -> tuple[Config, list[str]]:
+def resolve(prepared: Prepared, base: Path | None, device: torch.device) -> tuple[Config, list[str]]:
     """Every setting that was left open, chosen; a folder that is fine-tuned keeps its model."""
     config = prepared.config
     reasons: list[str] = []
