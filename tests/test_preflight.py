@@ -20,11 +20,11 @@ from saccade.planning import Estimate
 from saccade.training.memory import MicroBatches, is_out_of_memory
 from saccade.training.run import train
 
-
-# Feed-forward layers so wide that their activations are most of what there is.
 M_MMAP_THRESHOLD, M_ARENA_MAX = -3, -8  # of glibc's malloc.h
-WIDE = ("model.feed_forward=8192", "training.batch_tokens=2048", "training.max_steps=3", "data.builtin_pairs=200", "training.average=1")
+# Feed-forward layers so wide that their activations are most of what there is.
+WIDE = ("model.feed_forward=8192", "training.batch_tokens=2048", "training.max_steps=3", "training.average=1")
 WIDE += ("model.dropout=0", "training.adam_epsilon=0.001", "training.log_every=1", "training.validate_every=3")
+WIDE += ("training.learning_rate=0.001", "data.builtin_pairs=200")
 
 
 class Limiting(Display):
@@ -63,7 +63,7 @@ def test_a_run_short_of_memory_halves_its_pieces_says_so_and_ends_with_the_same_
     assert re.search(r"memory: a batch does not fit at once; from now on it goes in 2 pieces", words), words
     whole, limited = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "limited"))
     for name in whole:
-        torch.testing.assert_close(limited[name], whole[name], rtol=1e-4, atol=1e-5)
+        torch.testing.assert_close(limited[name], whole[name], rtol=1e-4, atol=5e-5)
     losses = [
         [json.loads(line).get("loss") for line in (tmp_path / name / "log.jsonl").read_text().splitlines()]
         for name in ("whole", "limited")

@@ -254,7 +254,10 @@ class Trainer:
         if math.isfinite(norm.item()):
             return
         with autocast(self.device, self.settings.precision):
-            found = first_bad_tensor(self.objective, batch.to(self.device))
+            # No rank sees all of a weight that is shared out.
+            found = "a gradient has NaN or infinite values"
+            if not self.world.sharded:
+                found = first_bad_tensor(self.objective, batch.to(self.device))
         raise SaccadeError(
             f"training broke at step {self.progress.step:,}: {found}; lower training.learning_rate "
             f"(now {self.settings.learning_rate:g}), raise training.warmup_steps, or set training.precision=fp32; "
