@@ -30,6 +30,7 @@ from saccade.training.logs import Log
 from saccade.training.memory import MicroBatches
 from saccade.training.objectives import CrossEntropy
 from saccade.training.optim import clip_gradients, learning_rate, make_optimizer, set_learning_rate
+from saccade.training.trial import try_longest
 from saccade.training.watch import first_bad_tensor
 
 
@@ -148,33 +149,19 @@ class Trainer:
         return stop
 
     def _try_longest(self) -> None:
-        """Try the batch that takes most memory, and change nothing: what does not fit is known now, not in an hour."""
+        """Find out in how many pieces batches go, and let gradients meet those of other ranks from here on."""
         self.world.at("trying the longest batch")
-        generator = torch.get_rng_state(), torch.cuda.get_rng_state() if self.device.type == "cuda" else None
-        batch = self.batcher.longest()
-        self.model.train()
-        rows = len(batch.indices)
-        # Its own collectives make a sharded model's ranks wait for each other; otherwise each tries by itself.
-        self.micro.spared(lambda pieces: self._try(batch, pieces), rows, self._forget, alone=not self.world.sharded)
-        unused = any(parameter.grad is None for parameter in self.model.parameters())
-        self._forget()
-        torch.set_rng_state(generator[0])
-        if generator[1] is not None:
-            torch.cuda.set_rng_state(generator[1])
+        complete = try_longest(
+            self.objective,
+            self.optimizer,
+            self.batcher.longest(),
+            self.micro,
+            precision=self.settings.precision,
+            device=self.device,
+            sharded=self.world.sharded,
+        )
         self.micro.pieces = self.world.most(self.micro.pieces)
-        self.learner = self.world.learner(self.objective, unused)
-
-    def _try(self, batch: Batch, pieces: int) -> None:
-        # Before the first step the moments are not there yet, and will need their room.
-        room = [] if self.optimizer.state else [torch.empty_like(p) for p in self.model.parameters() for _ in range(2)]
-        for piece in batch.pieces(pieces, self.world.sharded)[:2]:
-            with autocast(self.device, self.settings.precision):
-                loss = self.objective(piece.to(self.device))
-            loss.total.backward()
-        del room
-
-    def _forget(self) -> None:
-        self.optimizer.zero_grad(set_to_none=True)
+        self.learner = self.world.learner(self.objective, unused=not complete)
 
     def _batches(self, start: Position) -> Iterator[tuple[Position, Batch]]:
         """The batches from `start` on, in memory that a GPU can read while it works."""
@@ -214,7 +201,8 @@ class Trainer:
         self.world.seed(settings.seed, progress.step)
         batches = [batch for _, batch in taken]
         rows = max(len(batch.indices) for batch in batches)
-        loss = self.micro.spared(lambda pieces: self._gradients(batches, tokens, pieces), rows, self._forget)
+        forget = self.optimizer.zero_grad
+        loss = self.micro.spared(lambda pieces: self._gradients(batches, tokens, pieces), rows, forget)
         norm = self.world.plain(clip_gradients(self.model.parameters(), settings.clip_norm))
         if self.optimizer.defaults["fused"] and not self.world.sharded:
             # The fused update leaves all weights alone when this is set, so a bad step is seen before it does harm,

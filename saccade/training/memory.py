@@ -36,8 +36,9 @@ class MicroBatches:
         self.pieces = 1
         if not alone and self.note.exists():
             self.pieces = int(read_json(self.note, "remove it")["pieces"])
+            display.say(f"memory: a batch goes in {self.pieces} pieces, since it did not fit in fewer ({self.note})")
 
-    def spared(self, work: Callable[[int], T], rows: int, forget: Callable[[], None], alone: bool | None = None) -> T:
+    def spared(self, work: Callable[[int], T], rows: int, forget: Callable[[], object], alone: bool | None = None) -> T:
         """Do `work` in so many pieces that it fits; `forget` what an attempt left. `rows` is the most there can be."""
         alone = self.alone if alone is None else alone
         while True:

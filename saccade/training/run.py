@@ -56,7 +56,8 @@ def _begin(
     """Refuse what cannot work, and prepare the data; of many ranks, the first does it and the others find it done."""
     # A process that took the place of one that died must not throw away what that one did.
     restart = restart and world.is_first and not world.restarted
-    check_folder(folder, config, restart, base)
+    if not world.restarted:
+        check_folder(folder, config, restart, base)
     config = config if base is None else config.in_family_of(Config.load(base / CONFIG))
     config = config if restart else resumable(config, folder, tuned=base is not None)
     config = choose_sides(config, config.model if base is None else Config.load(base / CONFIG).model)
