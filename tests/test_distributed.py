@@ -130,7 +130,8 @@ def test_a_rank_that_hangs_is_named_with_its_place(how: str, tmp_path: Path, tin
     assert HUNG in [rank.exitcode for rank in ranks]
     words = said(out, 0) + said(out, 1)
     if how == "frozen":
-        assert re.search(r"rank 1 of 2 has given no sign of life for \d+ seconds.*it was at: step [\d,]+: ", words)
+        assert re.search(r"rank 1 of 2 has given no sign of life for \d+ seconds.*it was last heard at: .+; ", words)
+        assert re.search(r"rank 0 is at: step [\d,]+: ", words), "where the others wait for it"
     else:
         assert "furthest behind: rank 1 at: step 3: waiting for its batches" in words
         assert "waiting for them: rank 0 at: step 3: counting its tokens" in words

@@ -6,6 +6,7 @@ many tokens a step has must not make a GPU wait.
 
 import json
 import os
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
@@ -119,9 +120,12 @@ class Ranks(World):
         torch.manual_seed((seed * 0x9E3779B97F4A7C15 + step * 0xBF58476D1CE4E5B9 + self.rank) % 2**63)
 
     def learner(self, objective: nn.Module, unused: bool) -> Callable[..., Any]:
-        return DistributedDataParallel(
-            objective, broadcast_buffers=False, gradient_as_bucket_view=True, find_unused_parameters=unused
-        )
+        with warnings.catch_warnings():
+            # A new name is asked for that earlier versions do not know.
+            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
+            return DistributedDataParallel(
+                objective, broadcast_buffers=False, gradient_as_bucket_view=True, find_unused_parameters=unused
+            )
 
     def learning(self, learner: Callable[..., Any], last: bool) -> AbstractContextManager[None]:
         assert isinstance(learner, DistributedDataParallel)

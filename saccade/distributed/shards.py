@@ -7,6 +7,7 @@ of ranks reads them, and nothing is pickled.
 
 import copy
 import json
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -43,6 +44,8 @@ class Shards(Ranks):
         return copied
 
     def share_out(self, objective: nn.Module) -> None:
+        # Attention's output is a view, which nobody here changes in place.
+        warnings.filterwarnings("ignore", r"FSDP2-wrapped module .* returned a view tensor")
         for unit, methods in units(objective):
             fully_shard(unit, mesh=self.mesh)  # moves it to the mesh's device, a unit at a time
             for method in methods:

@@ -88,8 +88,8 @@ class Watchdog:
             elif now - changed > self.timeout:
                 self._end(
                     f"rank {neighbour} of {self.size} has given no sign of life for {now - changed:.0f} seconds: its "
-                    f"process is frozen, or its machine is lost; it was at: {sign.place}; rank {self.rank} is at: "
-                    f"{self.place}"
+                    f"process is frozen, or its machine is lost; it was last heard at: {sign.place}; rank "
+                    f"{self.rank} is at: {self.place}"
                 )
             if not self.is_alone and now - self.moved > self.timeout:
                 self.moved = now
