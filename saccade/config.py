@@ -418,6 +418,18 @@ class TrainingConfig(Section):
         "0.999 remembers about a thousand steps, 0 turns it off.",
     )
 
+    # Many processes (docs/distributed.md)
+    sharding: Literal["auto", "none", "fsdp"] = Field(
+        "auto",
+        description="On many processes: `none`, each holds all weights (DDP); `fsdp`, each a part (FSDP2); `auto`: "
+        "parts if the whole does not fit.",
+    )
+    hang_timeout: float = Field(
+        600.0,
+        gt=0,
+        description="On many processes: seconds without a sign or progress until a rank is named.",
+    )
+
 
 class SearchConfig(Section):
     """How the folder translates, unless the call says otherwise."""

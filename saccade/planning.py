@@ -3,6 +3,7 @@
 import copy
 import math
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from saccade.data.store import Store
 from saccade.devices import autocast
 from saccade.models.build import default_learning_rate, goes_without_source, measures, with_shape
 from saccade.models.protocol import EncoderDecoder
+from saccade.training.memory import is_out_of_memory
 from saccade.training.objectives import Objective, make_objective
 from saccade.training.optim import make_optimizer
 
@@ -158,6 +160,13 @@ class Estimate(NamedTuple):
     seconds: float  # to the last step, if early stopping does not end it
     memory: int  # bytes: weights, gradients, optimizer, moving average and the activations of the largest batch
     available: int
+    activations: int = 0  # bytes of `memory` that go in pieces, if the batch does
+
+    @property
+    def pieces(self) -> int:
+        """In how many pieces the largest batch fits, a power of two; 0 if weights and moments alone do not."""
+        room = 0.9 * self.available - (self.memory - self.activations)
+        return 0 if room <= 0 else 2 ** max(0, math.ceil(math.log2(max(1, self.activations) / room)))
 
     def lines(self) -> list[str]:
         need, have = self.memory / 2**20, self.available / 2**20
@@ -168,35 +177,54 @@ class Estimate(NamedTuple):
         ]
         if need > 0.9 * have:
             said.append(
-                "warning: this may not fit in memory; lower training.batch_tokens (and raise training.accumulate) "
-                "or choose a smaller model.size"
+                "warning: this may not fit in memory; a batch that does not goes in pieces, which takes longer: lower "
+                "training.batch_tokens (and raise training.accumulate) or choose a smaller model.size"
             )
         return said
 
 
-def estimate(config: Config, model: EncoderDecoder, batcher: Batcher, device: torch.device) -> Estimate:
-    """Try the largest batch and a usual one on a copy of the model, leaving every generator as it was."""
+def foresee(config: Config, model: EncoderDecoder, batcher: Batcher, device: torch.device, ranks: int = 1) -> list[str]:
+    """What `estimate` says, or that memory was too short to tell."""
+    try:
+        return estimate(config, model, batcher, device, ranks).lines()
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+    return ["estimate: none, a whole batch and a copy of the model do not fit in memory together"]
+
+
+def estimate(config: Config, model: EncoderDecoder, batcher: Batcher, device: torch.device, ranks: int = 1) -> Estimate:
+    """Try the largest batch and a usual one on a copy of the model, leaving every generator as it was.
+
+    `batcher` has this rank's share of the batches; all ranks together are as many times as fast, gradients' travel
+    not counted.
+    """
     settings = config.training
-    available = _free_memory(device)
+    available = free_memory(device) // (ranks if device.type == "cpu" else 1)  # which ranks share
     tokens_a_step = _target_tokens(batcher.store) / batcher.batches_in(0) * settings.accumulate
     generator = torch.get_rng_state()
-    largest, usual = _largest(batcher).to(device), next(iter(batcher.epoch(0))).to(device)
+    largest, usual = batcher.longest().to(device), next(iter(batcher.epoch(0))).to(device)
     trial = make_objective(copy.deepcopy(model), settings)
     optimizer = make_optimizer(trial, settings)
-    activations = _activation_bytes(trial, largest, device, settings.precision)
-    seconds = min(_timed_step(trial, optimizer, usual, device, settings.precision) for _ in range(2))
+    activations = _by_piece(largest, lambda piece: _activation_bytes(trial, piece, device, settings.precision))
+    seconds = min(
+        _by_piece(usual, lambda piece: _timed_step(trial, optimizer, piece, device, settings.precision))
+        for _ in range(2)
+    )
     torch.set_rng_state(generator)
     weights = sum(parameter.numel() * 4 for parameter in model.parameters())
-    rate = usual.target_tokens / seconds
+    rate = max(1, usual.target_tokens) * ranks / seconds
     return Estimate(
         tokens_per_second=rate,
         seconds=(settings.max_steps or 0) * tokens_a_step / rate,
-        memory=(5 if settings.ema else 4) * weights + activations,
+        memory=(5 if settings.ema else 4) * weights + int(activations),
         available=available,
+        activations=int(activations),
     )
 
 
-def _free_memory(device: torch.device) -> int:
+def free_memory(device: torch.device) -> int:
+    """Bytes that nobody uses, on the device itself."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     import psutil  # what the machine has; a GPU is asked itself
@@ -213,10 +241,17 @@ def spell_time(seconds: float) -> str:
     return f"{seconds / 3600:.1f} hours"
 
 
-def _largest(batcher: Batcher) -> Batch:
-    """The batch with the most padded tokens among the first ones of an epoch."""
-    batches = [batch for batch, _ in zip(batcher.epoch(0), range(8), strict=False)]
-    return max(batches, key=lambda batch: batch.source.numel() + batch.target.numel())
+def _by_piece(batch: Batch, measure: Callable[[Batch], float]) -> float:
+    """What `measure` finds for a batch; if memory is short, for a piece of it, times as many as there are."""
+    number = 1
+    while True:
+        pieces = batch.pieces(number)
+        try:
+            return measure(pieces[0]) * len(pieces)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error) or number >= len(batch.indices):
+                raise
+        number *= 2
 
 
 def _activation_bytes(trial: Objective, batch: Batch, device: torch.device, precision: str | None) -> int:

@@ -1,5 +1,7 @@
 """`saccade train`: pairs in, a folder out."""
 
+import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -28,8 +30,19 @@ def train(
     clean: Annotated[bool, typer.Option("--clean/--no-clean", help="Drop bad pairs, and say which.")] = True,
     restart: Annotated[bool, typer.Option(help="Throw away what is in the folder.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say nothing but errors.")] = False,
+    devices: Annotated[
+        int, typer.Option(help="Processes on this machine, one a GPU, which share every batch.", min=1)
+    ] = 1,
+    restarts: Annotated[
+        int, typer.Option(help="With --devices: how often to go on from the last checkpoint when one dies.", min=0)
+    ] = 3,
 ) -> None:
     """Train a translator, or go on with one that was stopped."""
+    if devices > 1 and "WORLD_SIZE" not in os.environ:  # with it, torchrun has started the processes already
+        from saccade.distributed.launch import launch
+
+        launch(sys.argv[1:], devices, restarts)
+        return
     from saccade import api
 
     api.train(

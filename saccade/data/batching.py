@@ -10,8 +10,9 @@ tokens going in, the tokens and EOS coming out).
 import queue
 import threading
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -67,6 +68,26 @@ class Batch:
         """The same batch in memory that a GPU can copy from while it computes."""
         return self._each(lambda tensor: tensor.pin_memory())
 
+    def pieces(self, number: int, exactly: bool = False) -> list["Batch"]:
+        """The rows in `number` parts, as even as can be: fewer if rows are few or, `exactly`, filled up with parts that
+        hold nothing."""
+        if number == 1:
+            return [self]
+        cuts = np.linspace(0, len(self.indices), min(number, len(self.indices)) + 1).astype(int).tolist()
+        parts = [self.rows(start, end) for start, end in pairwise(cuts)]
+        return parts + [self.nothing()] * (number - len(parts) if exactly else 0)
+
+    def rows(self, start: int, end: int) -> "Batch":
+        """Some of the rows, in the same columns."""
+        part = self._each(lambda tensor: tensor[start:end])
+        del part.__dict__["target_tokens"]
+        return part
+
+    def nothing(self) -> "Batch":
+        """The first row without its target: what a rank without rows computes with, to weigh nothing."""
+        first = self.rows(0, 1)
+        return replace(first, target=first.target.where(torch.arange(first.target.size(1)) < 1, PAD))
+
     def _each(self, move: Callable[[Tensor], Tensor]) -> "Batch":
         moved = Batch(move(self.source), move(self.target), move(self.indices))
         # Counted before the move: reading a count off a GPU would make every step wait for it.
@@ -107,8 +128,9 @@ class Batcher:
     called, so buckets come from the store's lengths, grown by what a sample of pairs grew: a few batches in a hundred
     then go a little over the budget, and shapes come from the actual lengths.
 
-    With `world` ranks, rank r has batches r, r + world, … of the one order. Batches are cut so that every rank has
-    equally many, with no pair left out or repeated; the order therefore depends on `world`.
+    With `world` ranks, rank r has rows r, r + world, … of each batch, so that all are at the same batch, of the same
+    shape, and its pairs do not depend on `world`: a run can go on with more ranks or fewer. Of a batch with fewer rows
+    than ranks, the last ranks have nothing.
     """
 
     def __init__(
@@ -139,7 +161,7 @@ class Batcher:
             np.ceil((lengths + 1) * grown).astype(np.int32)
             for lengths, grown in zip((store.source_lengths, store.target_lengths), growth, strict=True)
         )
-        self._plan = _plan(source, target, batch_tokens, max_shapes, world)
+        self._plan = _plan(source, target, batch_tokens, max_shapes)
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
@@ -147,8 +169,8 @@ class Batcher:
         return sorted({(int(s), int(t)) for s, t in self._plan.shapes})
 
     def batches_in(self, number: int) -> int:
-        """How many batches this rank has in epoch `number`."""
-        return len(self._plan.bucket) // self._world
+        """How many batches epoch `number` has."""
+        return len(self._plan.bucket)
 
     def epoch(self, number: int, start: int = 0) -> Generator[Batch, None, None]:
         """The batches of epoch `number`, always in the same order; the first `start` are skipped at no cost."""
@@ -158,7 +180,14 @@ class Batcher:
                 "resume with the corpus, batch_tokens and number of processes the run began with"
             )
         members, order = self._plan.shuffled(self.seed, number)
-        return self._collated(number, members, order[self._rank :: self._world][start:])
+        return self._collated(number, members, order[start:])
+
+    def longest(self) -> Batch:
+        """Of the first epoch, the batch that takes most memory: the most tokens, long sentences before many."""
+        members, _ = self._plan.shuffled(self.seed, 0)
+        columns = self._plan.shapes.sum(axis=1)[self._plan.bucket]
+        longest = np.argmax(np.diff(self._plan.cuts) * columns * columns)
+        return next(self._collated(0, members, np.array([longest])))
 
     def stream(self, start: Position = START) -> Generator[tuple[Position, Batch], None, None]:
         """Batches without end, each with the position *after* it: `stream(that)` yields what would have followed."""
@@ -185,7 +214,9 @@ class Batcher:
 
     def _collated(self, epoch: int, members: npt.NDArray[np.uint32], batches: Integers) -> Generator[Batch, None, None]:
         for batch in batches.tolist():
-            indices = members[self._plan.cuts[batch] : self._plan.cuts[batch + 1]].tolist()
+            everyone = members[self._plan.cuts[batch] : self._plan.cuts[batch + 1]].tolist()
+            mine = everyone[self._rank :: self._world]
+            indices = mine or everyone[:1]
             if self._encode is None:
                 source_columns, target_columns = self._plan.shapes[self._plan.bucket[batch]].tolist()
                 pairs: list[tuple[Sentence, Sentence]] = [self.store.pair(index) for index in indices]
@@ -193,7 +224,8 @@ class Batcher:
                 pairs = [self._encode(index, epoch) for index in indices]
                 longest = np.array([[len(source), len(target)] for source, target in pairs]).max(axis=0)
                 source_columns, target_columns = _rounded_up(longest + 1, self.batch_tokens).tolist()
-            yield collate(pairs, indices, (source_columns, target_columns))
+            collated = collate(pairs, indices, (source_columns, target_columns))
+            yield collated if mine else collated.nothing()
 
 
 @dataclass(frozen=True)
@@ -273,7 +305,7 @@ class _Plan:
         return members, random.permutation(len(self.bucket))
 
 
-def _plan(source: npt.NDArray[Any], target: npt.NDArray[Any], budget: int, max_shapes: int, world: int) -> _Plan:
+def _plan(source: npt.NDArray[Any], target: npt.NDArray[Any], budget: int, max_shapes: int) -> _Plan:
     # Pairs that round up to the same shape are one cell; from here on the corpus is a few thousand cells with counts.
     source_rungs, source_rung = _rungs(source, budget)
     target_rungs, target_rung = _rungs(target, budget)
@@ -290,14 +322,6 @@ def _plan(source: npt.NDArray[Any], target: npt.NDArray[Any], budget: int, max_s
     bucket_shapes = np.array([shapes[cells].max(axis=0) for cells in buckets])
     sizes = np.bincount(bucket_of_pair)
     batches = _batches(sizes, bucket_shapes, budget)
-    while batches.sum() % world:
-        most = np.argmax(sizes / batches)
-        if batches[most] == sizes[most]:
-            raise SaccadeError(
-                f"batch_tokens={budget}: {len(cell)} pairs make {len(cell)} batches of one, which {world} ranks cannot "
-                "share equally; raise batch_tokens, or start fewer"
-            )
-        batches[most] += 1
     return _Plan(
         members=np.argsort(bucket_of_pair, kind="stable").astype(np.uint32),
         cuts=_even_cuts(sizes, batches),

@@ -2,6 +2,7 @@
 
 runs/x/model.safetensors        the best weights so far
 runs/x/resume/step-00001200/    model.safetensors, state.json and, in the newest two, optimizer.safetensors
+                                (optimizer/, a file a rank, where weights are shared out: saccade.distributed.shards)
 """
 
 import json
@@ -20,6 +21,7 @@ from saccade.errors import SaccadeError
 from saccade.files import remove_folder, written_atomically
 
 BEST = "best.safetensors"  # in resume/: the best single checkpoint, whatever the folder ends up with
+SHARDED = "optimizer"  # the folder with the moments of a run that shares its weights out
 STEP = re.compile(r"step-(\d{8})")
 
 
@@ -64,6 +66,14 @@ def load_weights(model: nn.Module, path: Path) -> None:
 def fill(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
     """Copy `weights` (read from `path`) into a model of the same names and shapes."""
     own = dict(model.named_parameters())
+    check_fit(own, weights, path)
+    with torch.no_grad():
+        for name, parameter in own.items():
+            parameter.copy_(weights[name])
+
+
+def check_fit(own: Mapping[str, Tensor], weights: Mapping[str, Tensor], path: Path) -> None:
+    """Refuse weights of other names or shapes than a model's own."""
     for name in [*own, *weights]:
         if name not in weights or name not in own:
             where = "the file" if name not in weights else "the model"
@@ -76,9 +86,6 @@ def fill(model: nn.Module, weights: Mapping[str, Tensor], path: Path) -> None:
                 f"the model wants {tuple(own[name].shape)}; "
                 "config.yaml and weights do not belong together"
             )
-    with torch.no_grad():
-        for name, parameter in own.items():
-            parameter.copy_(weights[name])
 
 
 def save_checkpoint(
@@ -96,8 +103,7 @@ def save_checkpoint(
     with written_atomically(folder) as part:
         part.mkdir()
         _save(weights_of(model), part / "model.safetensors")
-        tensors = _optimizer_tensors(model, optimizer) | _generator_states() | dict(more or {})
-        _save(tensors, part / "optimizer.safetensors")
+        _save(optimizer_tensors(model, optimizer) | dict(more or {}), part / "optimizer.safetensors")
         (part / "state.json").write_text(json.dumps(progress, indent=1), encoding="utf-8")
     return folder
 
@@ -111,13 +117,27 @@ def load_checkpoint(
     """Put model, optimizer, generators and the tensors of `more` back to where `save_checkpoint` found them; returns
     the progress."""
     load_weights(model, folder / "model.safetensors")
-    tensors = load_tensors(folder / "optimizer.safetensors")
+    if (folder / SHARDED).is_dir():
+        from saccade.distributed.moments import read_sharded  # a second of imports that most runs need not wait for
+
+        tensors = read_sharded(folder / SHARDED)
+    else:
+        tensors = load_tensors(folder / "optimizer.safetensors")
+    set_moments(model, optimizer, tensors)
+    set_more(more, tensors, folder)
+    return read_progress(folder)
+
+
+def set_more(more: Mapping[str, Tensor] | None, tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Fill the tensors of `more` with what a checkpoint kept of them."""
     for name, tensor in (more or {}).items():
         if name not in tensors:
-            raise SaccadeError(
-                f"{folder / 'optimizer.safetensors'}: {name} is not there; remove {folder} to go one back"
-            )
+            raise SaccadeError(f"{folder}: {name} is not there; remove {folder} to go one back")
         tensor.copy_(tensors[name])
+
+
+def set_moments(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor]) -> None:
+    """Put an optimizer and the generators back to where `optimizer_tensors` found them."""
     for name, parameter in model.named_parameters():
         moments = {
             key.rpartition("/")[2]: tensor
@@ -132,6 +152,10 @@ def load_checkpoint(
     torch.set_rng_state(tensors["generator/cpu"])
     if torch.cuda.is_available() and "generator/cuda" in tensors:
         torch.cuda.set_rng_state(tensors["generator/cuda"])
+
+
+def read_progress(folder: Path) -> dict[str, Any]:
+    """What a checkpoint keeps beside tensors."""
     try:
         progress = json.loads((folder / "state.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -150,7 +174,8 @@ def checkpoints(resume: Path) -> list[Path]:
 
 def latest(resume: Path) -> Path | None:
     """The newest checkpoint that can be resumed from."""
-    whole = [folder for folder in checkpoints(resume) if (folder / "optimizer.safetensors").exists()]
+    moments = ("optimizer.safetensors", SHARDED)
+    whole = [folder for folder in checkpoints(resume) if any((folder / name).exists() for name in moments)]
     return whole[-1] if whole else None
 
 
@@ -167,6 +192,8 @@ def prune(resume: Path, keep: int) -> None:
         remove_folder(folder)
     for folder in every[-keep:-2]:
         (folder / "optimizer.safetensors").unlink(missing_ok=True)
+        if (folder / SHARDED).exists():
+            remove_folder(folder / SHARDED)
 
 
 def to_average(resume: Path) -> list[Path]:
@@ -213,13 +240,14 @@ def parameters_in(path: Path) -> int:
         raise SaccadeError(f"{path}: cannot be read as a safetensors file ({error})") from None
 
 
-def _optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+def optimizer_tensors(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """All that the next step depends on beside the weights: moments and generators."""
     named: Iterable[tuple[str, nn.Parameter]] = model.named_parameters()
     return {
         f"adam/{name}/{key}": tensor.contiguous()
         for name, parameter in named
         for key, tensor in optimizer.state.get(parameter, {}).items()
-    }
+    } | _generator_states()
 
 
 def _generator_states() -> dict[str, Tensor]:

@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from saccade.config import TrainingConfig
+from saccade.distributed.world import World
 from saccade.errors import SaccadeError
 from saccade.files import write_text
 from saccade.folder import LOG
@@ -21,12 +23,14 @@ if TYPE_CHECKING:
 
 
 class Log:
-    """Gathers tensors without waiting for the device, and writes them out every `log_every` steps."""
+    """Gathers tensors without waiting for the device, and writes them out every `log_every` steps (the first rank)."""
 
-    def __init__(self, folder: Path, settings: TrainingConfig, step: int) -> None:
-        self.path = folder / LOG
-        self._forget_after(step)
-        self.board = _tensorboard(folder, settings.tensorboard, step)
+    def __init__(self, folder: Path, settings: TrainingConfig, step: int, world: World) -> None:
+        self.world = world
+        self.path = folder / LOG if world.is_first else Path(os.devnull)
+        if world.is_first:
+            self._forget_after(step)
+        self.board = _tensorboard(folder, settings.tensorboard, step) if world.is_first else None
         self._clear()
 
     def __enter__(self) -> "Log":
@@ -50,7 +54,7 @@ class Log:
         seconds = time.perf_counter() - self.since
         row = {
             "step": progress.step,
-            "loss": torch.stack(self.losses).sum().item() / self.tokens,
+            "loss": self.world.total(torch.stack(self.losses).sum().item()) / self.tokens,
             "gradient_norm": torch.stack(self.norms).mean().item(),
             "learning_rate": rate,
             "tokens_per_second": self.tokens / seconds,

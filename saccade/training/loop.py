@@ -2,13 +2,14 @@
 
 A step takes `accumulate` batches, adds up their gradients as if they were one, and updates the weights. Everything that
 the next step depends on (weights, moments, generators, place in the data, best score) is in the checkpoint, so a run
-that is stopped and resumed is the run that was not.
+that is stopped and resumed is the run that was not. Of each batch, a rank has its share, and takes that in pieces if
+memory is short: the sum over all of them, divided by the tokens of all of them, is the same gradient.
 """
 
 import math
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -21,14 +22,17 @@ from saccade.config import TrainingConfig, known
 from saccade.data.batching import Batch, Batcher, Position, prefetch
 from saccade.devices import autocast
 from saccade.display import Display
+from saccade.distributed.world import More, World
 from saccade.errors import SaccadeError
 from saccade.models.protocol import EncoderDecoder
 from saccade.training import checkpoint
 from saccade.training.ema import MovingAverage
 from saccade.training.logs import Log
+from saccade.training.memory import MicroBatches
 from saccade.training.objectives import make_objective
 from saccade.training.optim import clip_gradients, learning_rate, make_optimizer, set_learning_rate
 from saccade.training.stages import stage_of, staged
+from saccade.training.trial import try_longest
 from saccade.training.watch import first_bad_tensor
 
 
@@ -79,20 +83,27 @@ class Trainer:
         folder: Path,
         display: Display,
         both_ways: Batcher | None = None,
+        world: World | None = None,
+        device: torch.device | None = None,
     ) -> None:
         """`both_ways`: batches of both directions, for the steps that train both."""
         self.settings = settings
-        self.model = model
-        self.objective = make_objective(model, settings)
-        self.optimizer = make_optimizer(model, settings)
-        self.average = MovingAverage(model, settings.ema) if settings.ema else None
+        self.world = world or World()
+        self.device = device or next(model.parameters()).device
+        self.shown = model  # what validations see, and folders hold
+        self.model = self.world.own(model, self.device)  # what learns
+        self.objective = make_objective(self.model, settings)
+        self.world.share_out(self.objective)
+        self.learner: Callable[[Batch], Any] = self.objective
+        self.optimizer = make_optimizer(self.model, settings)
+        self.average = MovingAverage(self.model, settings.ema) if settings.ema else None
         self.batcher = batcher
         self.both_ways = both_ways
         self.validate = validate
         self.folder = folder
         self.resume = folder / "resume"
         self.display = display
-        self.device = next(model.parameters()).device
+        self.micro = MicroBatches(self.resume, display, alone=self.world.size == 1)
         self.progress = Progress()
         self.status = ""
 
@@ -101,7 +112,7 @@ class Trainer:
         last = checkpoint.latest(self.resume)
         if last is None:
             return False
-        known = checkpoint.load_checkpoint(last, self.model, self.optimizer, self._more())
+        known = self.world.load(last, self.model, self.optimizer, self._more())
         known.pop("extra", None)
         self.progress = Progress(**known)
         return True
@@ -111,7 +122,8 @@ class Trainer:
         settings, progress = self.settings, self.progress
         max_steps = known(settings.max_steps)
         stream = prefetch(self._batches(Position(progress.epoch, progress.batch)))
-        log = Log(self.folder, settings, progress.step)
+        log = Log(self.folder, settings, progress.step, self.world)
+        self._try_longest()
         with (
             _interruptible() as interrupted,
             self.display.training(max_steps, progress.step) as bar,
@@ -121,18 +133,41 @@ class Trainer:
                 reason = self.ended()
                 while reason is None:
                     self._step(stream, log, bar)
+                    stop = self._agreed(interrupted)
                     if progress.step % known(settings.validate_every) == 0 or self.ended() is not None:
                         self._validate(log)
                         self._checkpoint()
+                        stop = self._agreed(interrupted)
                     elif progress.step % known(settings.checkpoint_every) == 0:
                         self._checkpoint()
                     reason = self.ended()
-                    if interrupted() and reason is None:
+                    if stop and reason is None:
                         self._checkpoint(extra=True)
                         reason = "interrupted"
             finally:
                 stream.close()
         return Outcome(progress, reason, reason == "interrupted")
+
+    def _agreed(self, interrupted: Callable[[], bool]) -> bool:
+        """Whether to stop, which all ranks do together, by one clock."""
+        self.world.at(f"step {self.progress.step:,}: agreeing whether to go on")
+        stop, self.progress.seconds = self.world.agree(interrupted(), self.progress.seconds)
+        return stop
+
+    def _try_longest(self) -> None:
+        """Find out in how many pieces batches go, and let gradients meet those of other ranks from here on."""
+        self.world.at("trying the longest batch")
+        complete = try_longest(
+            self.objective,
+            self.optimizer,
+            self.batcher.longest(),
+            self.micro,
+            precision=self.settings.precision,
+            device=self.device,
+            sharded=self.world.sharded,
+        )
+        self.micro.pieces = self.world.most(self.micro.pieces)
+        self.learner = self.world.learner(self.objective, unused=not complete)
 
     def _batches(self, start: Position) -> Iterator[tuple[Position, Batch]]:
         """The batches from `start` on, in memory that a GPU can read while it works."""
@@ -168,18 +203,19 @@ class Trainer:
         )
         set_learning_rate(self.optimizer, rate)
         self.model.train()
+        self.world.at(f"step {progress.step:,}: waiting for its batches")
         taken = [next(stream) for _ in range(settings.accumulate)]
+        self.world.at(f"step {progress.step:,}: counting its tokens")
         # Divided by the tokens of all of them: accumulated batches weigh as one large batch would.
-        tokens = sum(batch.target_tokens for _, batch in taken)
-        losses = []
-        for _, batch in taken:
-            placed = batch.to(self.device, non_blocking=True)
-            with autocast(self.device, settings.precision):
-                loss = self.objective(placed)
-            (loss.total / tokens).backward()
-            losses.append(loss.nll.detach() / tokens)
-        norm = clip_gradients(self.model.parameters(), settings.clip_norm)
-        if self.optimizer.defaults["fused"]:
+        tokens = self.world.sum(sum(batch.target_tokens for _, batch in taken))
+        self.world.at(f"step {progress.step:,}: forward, backward and the sum of gradients")
+        self.world.seed(settings.seed, progress.step)
+        batches = [batch for _, batch in taken]
+        rows = max(len(batch.indices) for batch in batches)
+        forget = self.optimizer.zero_grad
+        loss = self.micro.spared(lambda pieces: self._gradients(batches, tokens, pieces), rows, forget)
+        norm = self.world.plain(clip_gradients(self.model.parameters(), settings.clip_norm))
+        if self.optimizer.defaults["fused"] and not self.world.sharded:
             # The fused update leaves all weights alone when this is set, so a bad step is seen before it does harm,
             # and on a GPU without waiting for it.
             self.optimizer.found_inf = (~torch.isfinite(norm)).float()  # type: ignore[attr-defined]
@@ -189,7 +225,7 @@ class Trainer:
         self.optimizer.zero_grad(set_to_none=True)
         if self.average is not None:
             self.average.update(progress.step)
-        log.add(torch.stack(losses).sum(), norm, tokens)
+        log.add(loss, norm, tokens)
         after, last = taken[-1]
         progress.epoch, progress.batch = after.epoch, after.batch
         progress.tokens += tokens
@@ -201,11 +237,28 @@ class Trainer:
             self.status = f"loss {row['loss']:.3f} · {row['tokens_per_second']:,.0f} tokens/s"
         bar(progress.step, self.status)
 
+    def _gradients(self, batches: list[Batch], tokens: int, number: int) -> torch.Tensor:
+        """Add up the gradients of batches, each in a number of pieces; returns this rank's part of the loss a token."""
+        losses = []
+        pieces = [piece for batch in batches for piece in batch.pieces(number, exactly=self.world.sharded)]
+        for left, piece in zip(reversed(range(len(pieces))), pieces, strict=True):
+            placed = piece.to(self.device, non_blocking=True)
+            with self.world.learning(self.learner, last=left == 0):
+                with autocast(self.device, self.settings.precision):
+                    loss = self.learner(placed)
+                # Gradients are averaged over ranks, and a piece that holds nothing weighs nothing.
+                (loss.total / (tokens / self.world.size if piece.target_tokens else math.inf)).backward()
+            losses.append(loss.nll.detach() / tokens)
+        return torch.stack(losses).sum()
+
     def _watch(self, norm: torch.Tensor, batch: Batch) -> None:
         if math.isfinite(norm.item()):
             return
         with autocast(self.device, self.settings.precision):
-            found = first_bad_tensor(self.objective, batch.to(self.device))
+            # No rank sees all of a weight that is shared out.
+            found = "a gradient has NaN or infinite values"
+            if not self.world.sharded:
+                found = first_bad_tensor(self.objective, batch.to(self.device))
         raise SaccadeError(
             f"training broke at step {self.progress.step:,}: {found}; lower training.learning_rate "
             f"(now {self.settings.learning_rate:g}), raise training.warmup_steps, or set training.precision=fp32; "
@@ -216,30 +269,43 @@ class Trainer:
         settings, progress = self.settings, self.progress
         started = time.perf_counter()
         with nullcontext() if self.average is None else self.average.in_place():
-            result = self.validate()
+            self.world.publish(self.model, self.shown)
+            if not self.world.is_first:
+                self._hear()
+                return
+            with self.world.alone(f"step {progress.step:,}: validating"):
+                result = self.validate()
             progress.seconds += time.perf_counter() - started
             quality = result.quality(settings.validate_by)
             is_best = progress.best is None or quality > progress.best
             if is_best:
                 progress.best, progress.best_step, progress.stale = quality, progress.step, 0
-                checkpoint.save_weights(checkpoint.weights_of(self.model), self.resume / checkpoint.BEST)
-                checkpoint.save_weights(checkpoint.weights_of(self.model), self.folder / "model.safetensors")
+                checkpoint.save_weights(checkpoint.weights_of(self.shown), self.resume / checkpoint.BEST)
+                checkpoint.save_weights(checkpoint.weights_of(self.shown), self.folder / "model.safetensors")
             elif progress.step > settings.bidirectional_steps:  # what comes before is not what is wanted
                 progress.stale += 1
         row = {"step": progress.step, "valid_loss": result.loss, "valid_bleu": result.bleu, "best": is_best}
         progress.validations.append(row)
+        self._hear()
         log.validation(row, time.perf_counter() - started)
         bleu = "" if result.bleu is None else f", BLEU {result.bleu:5.2f}"
         self.display.say(
             f"step {progress.step:>6,}  validation loss {result.loss:.4f}{bleu}{'  ← best so far' if is_best else ''}"
         )
 
-    def _checkpoint(self, extra: bool = False) -> None:
-        progress: Mapping[str, Any] = asdict(self.progress) | {"extra": extra}
-        checkpoint.save_checkpoint(self.resume, self.progress.step, self.model, self.optimizer, progress, self._more())
-        checkpoint.prune(self.resume, max(self.settings.keep, self.settings.average))
+    def _hear(self) -> None:
+        """Take over what the first rank's validation found: whether there was a new best, and the clock."""
+        self.world.at(f"step {self.progress.step:,}: waiting for the validation")
+        self.progress.__dict__.update(self.world.from_first(asdict(self.progress)))
 
-    def _more(self) -> Mapping[str, torch.Tensor] | None:
+    def _checkpoint(self, extra: bool = False) -> None:
+        progress = asdict(self.progress) | {"extra": extra}
+        with self.world.alone(f"step {self.progress.step:,}: writing a checkpoint"):
+            self.world.save(self.resume, self.progress.step, self.model, self.optimizer, progress, self._more())
+            if self.world.is_first:
+                checkpoint.prune(self.resume, max(self.settings.keep, self.settings.average))
+
+    def _more(self) -> More:
         """What a checkpoint keeps beside the optimizer's tensors."""
         return None if self.average is None else self.average.tensors()
 

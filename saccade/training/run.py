@@ -16,6 +16,8 @@ from saccade.data.store import Store
 from saccade.data.tokenizers import Tokenizers
 from saccade.devices import autocast, describe_device, device_for
 from saccade.display import Display
+from saccade.distributed.choose import choose_sharding
+from saccade.distributed.world import World, join
 from saccade.errors import SaccadeError
 from saccade.evaluation.metrics import bleu, metrics_for, score_corpus, tokenizer_for
 from saccade.evaluation.perplexity import perplexity
@@ -23,7 +25,7 @@ from saccade.export import fit
 from saccade.files import remove_folder, sweep_partials, writing
 from saccade.folder import CONFIG, RECORD, WEIGHTS, write_record
 from saccade.models.build import build_model, count_parameters
-from saccade.planning import choose_model, choose_sides, choose_training, choose_vocabulary, estimate, spell_time
+from saccade.planning import choose_model, choose_sides, choose_training, choose_vocabulary, foresee, spell_time
 from saccade.training import checkpoint
 from saccade.training.checks import check_directions, check_folder, check_lengths, check_together, resumable, tuned_from
 from saccade.training.loop import Outcome, Trainer, Validation
@@ -44,19 +46,24 @@ def train(
     `start_from`: begin with the weights and the tokenizer of another folder (fine-tuning). `restart`: throw away what
     `out` holds. Raises KeyboardInterrupt, after saving, when the run was interrupted.
     """
-    with writing(out, "choose another --out"):
-        return _run(config, Path(out), start_from, restart, display or Display())
+    with writing(out, "choose another --out"), join(config.training) as world:
+        base = Path(start_from) if start_from is not None else None
+        return _run(config, Path(out), base, restart, display or Display(), world)
 
 
-def _run(config: Config, folder: Path, start_from: str | Path | None, restart: bool, display: Display) -> Translator:
-    started = time.perf_counter()
-    base = Path(start_from) if start_from is not None else None
-    check_folder(folder, config, restart, base)
+def _begin(
+    config: Config, folder: Path, base: Path | None, restart: bool, display: Display, world: World
+) -> tuple[Prepared, torch.device]:
+    """Refuse what cannot work, and prepare the data; of many ranks, the first does it and the others find it done."""
+    # A process that took the place of one that died must not throw away what that one did.
+    restart = restart and world.is_first and not world.restarted
+    if not world.restarted:
+        check_folder(folder, config, restart, base)
     config = config if base is None else config.in_family_of(Config.load(base / CONFIG))
     config = config if restart else resumable(config, folder, tuned=base is not None)
     config = choose_sides(config, config.model if base is None else Config.load(base / CONFIG).model)
     config = choose_vocabulary(config)
-    device = device_for(config.training.device)
+    device = device_for(world.device(config.training.device))
     check_together(config)
     check_corpora(config.data)
     given = None if base is None else Tokenizers.load(base)
@@ -64,9 +71,9 @@ def _run(config: Config, folder: Path, start_from: str | Path | None, restart: b
     if restart and folder.exists():  # only now that nothing else can be refused
         remove_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    for place in (folder, folder / "resume", folder / "resume" / "data"):
+    for place in (folder, folder / "resume", folder / "resume" / "data") if world.is_first else ():
         sweep_partials(place)
-    torch.set_num_threads(config.training.threads or torch.get_num_threads())
+    torch.set_num_threads(config.training.threads or world.threads())
     if device.type == "cuda":
         torch.set_float32_matmul_precision("high")
         if device.index is not None:  # so that its generator is the one that checkpoints keep
@@ -78,24 +85,37 @@ def _run(config: Config, folder: Path, start_from: str | Path | None, restart: b
         if not any(path.is_file() for path in folder.rglob("*")):  # nothing came of it: leave nothing
             remove_folder(folder)
         raise
-    config, reasons = _resolve(prepared, base, device)
-    for line in [*prepared.reasons, *reasons]:
-        display.say(line)
-    check_lengths(config, prepared.train, prepared.valid)
+    return prepared, device
+
+
+def _run(config: Config, folder: Path, base: Path | None, restart: bool, display: Display, world: World) -> Translator:
+    started = time.perf_counter()
+    display = display if world.is_first else Display(quiet=True)
+    with world.first_alone("preparing the data"):
+        prepared, device = _begin(config, folder, base, restart, display, world)
+        config, reasons = resolve(prepared, base, device)
+        for line in [*prepared.reasons, *reasons]:
+            display.say(line)
+        check_lengths(config, prepared.train, prepared.valid)
 
     torch.manual_seed(config.training.seed)
     model = build_model(config, prepared.tokenizers.source.size, prepared.tokenizers.target.size)
     if base is not None:
         checkpoint.load_weights(model, base / WEIGHTS)
         display.say(f"weights: from {base}")
-    model.to(device)
+    world, why = choose_sharding(config.training, model, device, world)
+    for line in why:
+        display.say(line)
+    if not world.sharded:
+        model.to(device)
     translator = Translator(config, prepared.tokenizers, model)
-    batcher = _batcher(config, prepared, prepared.train)
-    both = _batcher(config, prepared, BothWays(prepared.train)) if config.training.bidirectional_steps else None
+    batcher = _batcher(config, prepared, prepared.train, world)
+    both = _batcher(config, prepared, BothWays(prepared.train), world) if config.training.bidirectional_steps else None
     validate = _validator(config, translator, prepared.valid)
-    trainer = Trainer(config.training, model, batcher, validate, folder, display, both)
+    trainer = Trainer(config.training, model, batcher, validate, folder, display, both, world, device)
     restored = trainer.restore()
-    config.save(folder / CONFIG)
+    if world.is_first:
+        config.save(folder / CONFIG)
     if (folder / RECORD).exists() and (reason := trainer.ended()) is not None:
         display.say(
             f"{folder}: is trained already ({reason}); go on with a larger training.max_steps or training.patience"
@@ -104,7 +124,7 @@ def _run(config: Config, folder: Path, start_from: str | Path | None, restart: b
         return translator
     if restored:
         display.say(f"resuming: step {trainer.progress.step:,} of {config.training.max_steps:,} ({folder}/resume)")
-    else:
+    elif world.is_first:
         prepared.tokenizers.save(folder)
         padding = "" if config.training.subword_dropout else f"; padding {batcher.waste():.1%}"
         display.say(
@@ -113,19 +133,25 @@ def _run(config: Config, folder: Path, start_from: str | Path | None, restart: b
         )
         if batcher.oversized:
             display.say(f"batches: {batcher.oversized:,} pairs are longer than training.batch_tokens and go alone")
-        for line in estimate(config, model, batcher, device).lines():
-            display.say(line)
+        with world.alone("estimating time and memory"):
+            for line in [] if world.sharded else foresee(config, model, batcher, device, world.size):
+                display.say(line)
     outcome = trainer.fit()
     if outcome.interrupted:
         display.say(f"stopped at step {outcome.progress.step:,}; the same command goes on from here")
         raise KeyboardInterrupt
     display.say(f"done: {outcome.reason}; best at step {outcome.progress.best_step:,}")
-    _finish(config, translator, trainer, prepared, outcome, display)
+    if world.is_first:
+        with world.alone("scoring the result"):
+            _finish(config, translator, trainer, prepared, outcome, display)
+    world.close()
+    if not world.is_first:
+        checkpoint.load_weights(translator.model, folder / WEIGHTS)
     display.say(f"{folder}: ready after {spell_time(time.perf_counter() - started)}")
     return translator
 
 
-def _resolve(prepared: Prepared, base: Path | None, device: torch.device) -> tuple[Config, list[str]]:
+def resolve(prepared: Prepared, base: Path | None, device: torch.device) -> tuple[Config, list[str]]:
     """Every setting that was left open, chosen; a folder that is fine-tuned keeps its model."""
     config = prepared.config
     reasons: list[str] = []
@@ -138,13 +164,15 @@ def _resolve(prepared: Prepared, base: Path | None, device: torch.device) -> tup
     return config, [*reasons, *more, *([unfit] if unfit else [])]
 
 
-def _batcher(config: Config, prepared: Prepared, store: Store) -> Batcher:
+def _batcher(config: Config, prepared: Prepared, store: Store, world: World) -> Batcher:
     """The training batches of a store."""
     return Batcher(
         store,
         batch_tokens=known(config.training.batch_tokens),
         seed=config.training.seed,
         encode=_subword_dropout(config, prepared, store),
+        rank=world.rank,
+        world=world.size,
     )
 
 

@@ -1,0 +1,66 @@
+"""`saccade train --devices N`: torchrun's launcher in this process, a worker for each device, restarts included."""
+
+import os
+import sys
+import tempfile
+import uuid
+from pathlib import Path
+
+from saccade.errors import SaccadeError
+
+VERDICT = "SACCADE_VERDICT"  # names the file in which a worker leaves an exit status that no restart would change
+FINAL = {2: "refused", 130: "interrupted"}
+
+
+def launch(arguments: list[str], devices: int, restarts: int) -> None:
+    """Run `saccade ARGUMENTS` once for each device of this machine; ends this process unless all goes well."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    with tempfile.TemporaryDirectory(prefix="saccade-") as place:
+        verdict = Path(place) / "verdict"
+        os.environ[VERDICT] = str(verdict)
+        config = LaunchConfig(
+            min_nodes=1,
+            max_nodes=1,
+            nproc_per_node=devices,
+            run_id=uuid.uuid4().hex,
+            rdzv_backend="c10d",
+            rdzv_endpoint="localhost:0",
+            max_restarts=restarts,
+        )
+        try:
+            elastic_launch(config, sys.executable)("-m", "saccade.distributed.launch", *arguments)
+        except ChildFailedError as error:
+            if not verdict.exists():
+                rank, failure = error.get_first_failure()
+                raise SaccadeError(
+                    f"rank {rank} of {devices} ended with status {failure.exitcode} ({restarts} restarts are spent); "
+                    "the same command goes on from the last checkpoint"
+                ) from None
+        except SignalException:
+            sys.exit(130)
+        finally:
+            del os.environ[VERDICT]
+        if verdict.exists():
+            sys.exit(int(verdict.read_text()))
+
+
+def work() -> None:
+    """A worker: as `python -m saccade`, but what another attempt would not change is no failure to be tried again."""
+    from saccade.__main__ import main
+
+    verdict = Path(os.environ[VERDICT])
+    if os.environ.get("RANK") == "0":
+        verdict.unlink(missing_ok=True)  # an earlier attempt's
+    try:
+        main()
+    except SystemExit as end:
+        if end.code not in FINAL:
+            raise
+        verdict.write_text(str(end.code), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    work()
