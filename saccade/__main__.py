@@ -9,7 +9,7 @@ from rich.markup import escape
 from saccade.commands.app import app
 from saccade.errors import SaccadeError
 
-for group in ("train", "translate", "evaluate", "folders", "learn"):  # as `saccade --help` lists them
+for group in ("train", "translate", "evaluate", "folders", "synthetic", "learn"):  # as `saccade --help` lists them
     import_module(f"saccade.commands.{group}")
 
 

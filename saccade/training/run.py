@@ -24,7 +24,9 @@ from saccade.folder import CONFIG, RECORD, WEIGHTS, write_record
 from saccade.models.build import build_model, count_parameters
 from saccade.planning import choose_model, choose_sides, choose_training, estimate, spell_time
 from saccade.training import checkpoint
-from saccade.training.checks import check_folder, check_lengths, check_together, resumable, tuned_from
+from saccade.training.checks import check_folder, check_lengths, check_together, check_tuning, resumable, tuned_from
+from saccade.training.extension import Rows, load_grown, load_moments, new_rows, say_grown
+from saccade.training.forgetting import report_forgetting
 from saccade.training.loop import Outcome, Trainer, Validation
 from saccade.training.objectives import CrossEntropy
 from saccade.translator import Translator
@@ -57,6 +59,7 @@ def _run(config: Config, folder: Path, start_from: str | Path | None, restart: b
     device = device_for(config.training.device)
     check_together(config)
     check_corpora(config.data)
+    check_tuning(config, base)
     given = None if base is None else Tokenizers.load(base)
     if restart and folder.exists():  # only now that nothing else can be refused
         remove_folder(folder)
@@ -70,7 +73,7 @@ def _run(config: Config, folder: Path, start_from: str | Path | None, restart: b
             torch.cuda.set_device(device)
 
     try:
-        prepared = prepare(config, folder / "resume" / "data", display, given)
+        prepared = prepare(config, folder / "resume" / "data", display, given, base)
     except SaccadeError:
         if not any(path.is_file() for path in folder.rglob("*")):  # nothing came of it: leave nothing
             remove_folder(folder)
@@ -82,9 +85,12 @@ def _run(config: Config, folder: Path, start_from: str | Path | None, restart: b
 
     torch.manual_seed(config.training.seed)
     model = build_model(config, prepared.tokenizers.source.size, prepared.tokenizers.target.size)
-    if base is not None:
-        checkpoint.load_weights(model, base / WEIGHTS)
+    grown: Rows = {}
+    if base is not None and given is not None:
+        grown = new_rows(config, given, prepared.tokenizers)
+        load_grown(model, base, grown, config.training.new_rows)
         display.say(f"weights: from {base}")
+        say_grown(display, grown, config.training.new_rows)
     model.to(device)
     translator = Translator(config, prepared.tokenizers, model)
     batcher = Batcher(
@@ -95,6 +101,9 @@ def _run(config: Config, folder: Path, start_from: str | Path | None, restart: b
     )
     trainer = Trainer(config.training, model, batcher, _validator(config, translator, prepared.valid), folder, display)
     restored = trainer.restore()
+    if base is not None and not restored:
+        said = load_moments(trainer.optimizer, model, base, grown, config.training.keep_moments)
+        display.say(said or "Adam's moments: begun anew")
     config.save(folder / CONFIG)
     if (folder / RECORD).exists() and (reason := trainer.ended()) is not None:
         display.say(
@@ -120,7 +129,7 @@ def _run(config: Config, folder: Path, start_from: str | Path | None, restart: b
         display.say(f"stopped at step {outcome.progress.step:,}; the same command goes on from here")
         raise KeyboardInterrupt
     display.say(f"done: {outcome.reason}; best at step {outcome.progress.best_step:,}")
-    _finish(config, translator, trainer, prepared, outcome, display)
+    _finish(config, translator, trainer, prepared, outcome, display, base)
     display.say(f"{folder}: ready after {spell_time(time.perf_counter() - started)}")
     return translator
 
@@ -189,7 +198,13 @@ def texts_of(store: Store, tokenizers: Tokenizers, indices: range) -> tuple[list
 
 
 def _finish(
-    config: Config, translator: Translator, trainer: Trainer, prepared: Prepared, outcome: Outcome, display: Display
+    config: Config,
+    translator: Translator,
+    trainer: Trainer,
+    prepared: Prepared,
+    outcome: Outcome,
+    display: Display,
+    base: Path | None,
 ) -> None:
     """Choose between the best checkpoint and the mean of the last, score the choice, write the card."""
     folder, by = trainer.folder, config.training.validate_by
@@ -223,9 +238,11 @@ def _finish(
         )
     for score in scores:
         display.say(f"validation {score}")
+    forgetting = None if base is None else report_forgetting(config, translator, base, display)
     write_record(
         folder,
         {
+            **({} if forgetting is None else {"forgetting": forgetting}),
             "saccade": version("saccade"),
             "torch": torch.__version__,
             "device": describe_device(translator.device),
