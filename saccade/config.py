@@ -415,7 +415,8 @@ class TrainingConfig(Section):
     )
     keep_moments: bool | None = Field(
         None,
-        description="With `--from`: go on with Adam's moments of that folder's last checkpoint. Chosen: if it has one.",
+        description="With `--from`: go on with Adam's moments of that folder's last checkpoint. Chosen: if it has one "
+        "and the vocabulary grows.",
     )
 
 

@@ -127,8 +127,8 @@ def forgetting_lines(told: dict[str, Any]) -> list[str]:
     loss = told["loss"]
     lines = [f"loss {loss['before']:.4f} → {loss['after']:.4f} (p = {loss['p_value']:.4f})"]
     return lines + [
-        f"{score['metric']} {score['baseline']:.2f} → {score['system']:.2f} (p = {score['p_value']:.4f}) "
-        f"`{score['signature']}`"
+        f"{score['metric']} {score['baseline']:.2f} → {score['system']:.2f} "
+        f"(p = {score['p_value']:.4f}; {score['signature']})"
         for score in told["scores"]
     ]
 

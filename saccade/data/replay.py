@@ -84,7 +84,7 @@ def choose_replay(config: Config, base: Path, pairs: int, spooled: Callable[[], 
     data, share = config.data, share_of(config.data)
     if not share:
         return None
-    wanted = round(pairs * share / (1 - share))
+    wanted = max(1, round(pairs * share / (1 - share)))
     old = spooled() if data.replay else _stored(base, "train")
     if old is None:
         raise SaccadeError(

@@ -82,7 +82,9 @@ def load_grown(model: nn.Module, folder: Path, grown: Rows, initial: str) -> Non
 def load_moments(
     optimizer: torch.optim.Optimizer, model: nn.Module, folder: Path, grown: Rows, wanted: bool | None
 ) -> str | None:
-    """Adam's moments from the last checkpoint of `folder`; returns what was done, in words. `wanted`: None, if there.
+    """Adam's moments from the last checkpoint of `folder`; returns what was done, in words.
+
+    `wanted`: None takes them if they are there and the vocabulary has grown.
 
     A new row has seen no gradient: its first moment is zero. Its second is the mean of its parts', so that its first
     steps are as long as theirs; zero would make them too long, for the step count says that it is known.
@@ -95,7 +97,7 @@ def load_moments(
                 "leave it out"
             )
         return None
-    if wanted is False:
+    if not (bool(grown) if wanted is None else wanted):
         return None
     moments: dict[str, dict[str, Tensor]] = {}
     for key, tensor in checkpoint.load_tensors(last / "optimizer.safetensors").items():
