@@ -7,6 +7,7 @@ from itertools import islice, pairwise
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import Tokenizer as Library
 
 from saccade.data import builtin
 from saccade.data.extending import learn_pieces, origins, with_terms
@@ -99,6 +100,10 @@ def test_a_grown_vocabulary_survives_its_file(kind, grown, tmp_path):
     assert again.kind == kind
     assert sorted(again.terms) == sorted(TERMS)
     assert again.encode_batch(NEW) == grown[kind].encode_batch(NEW)
+    text = "<BT> vingt X-Ray, Zugx"
+    other = Library.from_file(str(tmp_path / "tokenizer.json"))  # as any program that reads such files
+    assert other.encode(text).ids == grown[kind].encode(text)
+    assert other.decode(other.encode(text).ids) == text
 
 
 def test_a_vocabulary_may_grow_again(old):
