@@ -9,7 +9,8 @@ from rich.markup import escape
 from saccade.commands.app import app
 from saccade.errors import SaccadeError
 
-for group in ("train", "translate", "evaluate", "folders", "learn", "estimate"):  # as `saccade --help` lists them
+# As `saccade --help` lists them.
+for group in ("train", "estimate", "translate", "evaluate", "folders", "synthetic", "learn"):
     import_module(f"saccade.commands.{group}")
 
 

@@ -86,6 +86,24 @@ class DataConfig(Section):
     )
     seed: int = Field(1, description="Seed of the built-in corpus and of the held-out choice.")
     cleaning: CleaningConfig = Field(default_factory=CleaningConfig, description="Which pairs are dropped.")
+    # The old corpus in fine-tuning (data/replay.py, training/forgetting.py)
+    replay: list[str] = Field(
+        default_factory=list,
+        description="With `--from`: files of the old corpus to mix in, in the forms of `train`. Empty: the pairs that "
+        "folder was trained on, while its `resume/` is there.",
+    )
+    replay_share: Probability | None = Field(
+        None,
+        description="With `--from`: the share of training pairs that are old ones. Chosen: 0.2 with `replay` files, "
+        "otherwise 0.",
+    )
+    old_valid: list[str] = Field(
+        default_factory=list,
+        description="With `--from`: files by which to measure what was forgotten. Empty: that folder's validation set.",
+    )
+    old_valid_pairs: int = Field(
+        1000, ge=0, description="With `--from`: pairs of them to score before and after; 0 measures nothing."
+    )
 
 
 class TokenizerConfig(Section):
@@ -100,6 +118,18 @@ class TokenizerConfig(Section):
         description="One vocabulary for both sides. Chosen: joint where the two sides share most of their letters.",
     )
     sample: int = Field(1_000_000, gt=0, description="Learn the vocabulary from at most this many pairs.")
+    # What joins a vocabulary (data/extending.py)
+    terms: list[str] = Field(
+        default_factory=list,
+        description="Words that are one piece each and never split, such as the tag `<BT>`; with `--from` they join "
+        "the vocabulary.",
+    )
+    new_pieces: int = Field(
+        0,
+        ge=0,
+        description="With `--from`: learn so many new pieces from the corpus, behind the old ones, which stay; 0: keep "
+        "the vocabulary.",
+    )
 
 
 class TransformerConfig(Section):
@@ -428,6 +458,17 @@ class TrainingConfig(Section):
         600.0,
         gt=0,
         description="On many processes: seconds without a sign or progress until a rank is named.",
+    )
+
+    # Fine-tuning with a vocabulary that grows (training/extension.py)
+    new_rows: Literal["mean", "random"] = Field(
+        "mean",
+        description="Weights that a new piece begins with: the mean of the old pieces that it is made of, or random.",
+    )
+    keep_moments: bool | None = Field(
+        None,
+        description="With `--from`: go on with Adam's moments of that folder's last checkpoint. Chosen: if it has one "
+        "and the vocabulary grows.",
     )
 
 

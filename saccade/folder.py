@@ -108,7 +108,29 @@ A {kind} trained with Saccade {record.get("saccade", "")}.
 Scores on the validation set ({record.get("valid_pairs", 0):,} pairs), {record.get("search", "")}:
 
 {rows}
-"""
+{_forgetting(record)}"""
+
+
+def _forgetting(record: dict[str, Any]) -> str:
+    """What fine-tuning did to the old validation set, as a part of the card."""
+    told = record.get("forgetting")
+    if not told:
+        return ""
+    rows = "\n".join(f"- {line}" for line in forgetting_lines(told))
+    return (
+        f"\nFine-tuned from {told['base']}. Before → after, on {told['pairs']:,} pairs of {told['corpus']}:\n\n{rows}\n"
+    )
+
+
+def forgetting_lines(told: dict[str, Any]) -> list[str]:
+    """What `saccade.training.forgetting` found, a line a measure."""
+    loss = told["loss"]
+    lines = [f"loss {loss['before']:.4f} → {loss['after']:.4f} (p = {loss['p_value']:.4f})"]
+    return lines + [
+        f"{score['metric']} {score['baseline']:.2f} → {score['system']:.2f} "
+        f"(p = {score['p_value']:.4f}; {score['signature']})"
+        for score in told["scores"]
+    ]
 
 
 def languages(config: Config) -> str:

@@ -9,7 +9,7 @@ from saccade.config import Config
 from saccade.data.tokenizers import Tokenizers
 from saccade.errors import SaccadeError
 from saccade.files import written_atomically
-from saccade.folder import CARD, CONFIG, LOG, RECORD, WEIGHTS, languages, read_record, require
+from saccade.folder import CARD, CONFIG, LOG, RECORD, WEIGHTS, forgetting_lines, languages, read_record, require
 from saccade.models.build import measures
 from saccade.planning import spell_time
 from saccade.training import checkpoint
@@ -43,6 +43,8 @@ def summarise(folder: Path) -> dict[str, Any]:
         facts["scores"] = [
             f"{score['metric']} {score['value']:.2f} ({score['signature']})" for score in record["scores"]
         ]
+    if told := record.get("forgetting"):
+        facts["old test"] = [f"{told['pairs']:,} pairs of {told['corpus']}, before → after", *forgetting_lines(told)]
     steps = [int(place.name.removeprefix("step-")) for place in checkpoint.checkpoints(folder / "resume")]
     if steps:
         facts["checkpoints"] = f"steps {', '.join(f'{step:,}' for step in steps)} in resume/"

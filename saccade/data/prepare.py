@@ -9,17 +9,19 @@ import json
 import math
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from saccade.config import Config, DataConfig
+from saccade.config import Config, DataConfig, TokenizerConfig
 from saccade.data.cleaning import CleaningReport, clean
 from saccade.data.corpora import Corpus, Pair, open_corpora
+from saccade.data.extending import extend, with_terms
+from saccade.data.replay import choose_replay
 from saccade.data.store import Store, StoreWriter
 from saccade.data.tokenizers import Tokenizer, Tokenizers, share_letters, vocabulary_for
 from saccade.display import Display
@@ -40,8 +42,13 @@ class Prepared(NamedTuple):
     reasons: list[str]  # what was chosen, and why
 
 
-def prepare(config: Config, folder: Path, display: Display, tokenizers: Tokenizers | None = None) -> Prepared:
-    """Prepare `config.data` in `folder`, or find it prepared there already. `tokenizers`: use these, learn none."""
+def prepare(
+    config: Config, folder: Path, display: Display, tokenizers: Tokenizers | None = None, base: Path | None = None
+) -> Prepared:
+    """Prepare `config.data` in `folder`, or find it prepared there already.
+
+    `tokenizers`: use these, extended as the settings say, and learn none. `base`: the folder that is fine-tuned.
+    """
     record = folder / "prepared.json"
     mark = fingerprint(config, tokenizers)
     if record.exists():
@@ -64,11 +71,17 @@ def prepare(config: Config, folder: Path, display: Display, tokenizers: Tokenize
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".spool.", suffix=".partial", dir=folder) as spool:
-        return _prepare(config, folder, Path(spool), display, tokenizers, mark)
+        return _prepare(config, folder, Path(spool), display, tokenizers, mark, base)
 
 
 def _prepare(
-    config: Config, folder: Path, spool: Path, display: Display, tokenizers: Tokenizers | None, mark: str
+    config: Config,
+    folder: Path,
+    spool: Path,
+    display: Display,
+    tokenizers: Tokenizers | None,
+    mark: str,
+    base: Path | None,
 ) -> Prepared:
     report = CleaningReport()
     everything = _spool(_training_corpora(config.data), config, report, spool / "train", display)
@@ -93,11 +106,17 @@ def _prepare(
         choices["tokenizer"] = chosen
         reasons.append(why)
     else:
+        tokenizers, grown = _extend_tokenizers(tokenizers, config, everything, set(held_out))
+        reasons += [grown] if grown else []
         kind, size = tokenizers.target.kind, max(300, tokenizers.target.size)
         choices["tokenizer"] = {"kind": kind, "joint": tokenizers.joint, "vocabulary": size}
 
     skipped = set(held_out)
-    kept = (pair for i, pair in enumerate(everything) if i not in skipped)
+    kept: Iterable[tuple[str, str]] = (pair for i, pair in enumerate(everything) if i not in skipped)
+    replay = None if base is None else choose_replay(config, base, pairs, lambda: _spool_replay(config, spool, display))
+    if replay is not None:
+        reasons.append(f"replay: {len(replay):,} old pairs beside {pairs:,} new ones (data.replay_share)")
+        kept, pairs = chain(kept, replay), pairs + len(replay)
     _encode(kept, pairs, tokenizers, folder / "train", "encoding", display)
     if held_out:
         valid_pairs: Iterable[tuple[str, str]] = (pair for i, pair in enumerate(everything) if i in skipped)
@@ -106,6 +125,7 @@ def _prepare(
         _encode(valid, valid.pairs, tokenizers, folder / "valid", "encoding validation", display)
     tokenizers.save(folder)
     summary = report.to_dict() | {"train_pairs": pairs, "corpus": _describe(config.data)}
+    summary |= {} if replay is None else {"replay": replay.report()}
     write_text(
         folder / "prepared.json",
         json.dumps({"fingerprint": mark, "choices": choices, "reasons": reasons, "report": summary}, indent=1),
@@ -117,6 +137,9 @@ def _prepare(
 
 def check_corpora(data: DataConfig) -> None:
     """Refuse files that are not there and locales that are not known, before anything is done."""
+    for files in (data.replay, data.old_valid):
+        if files:
+            _corpora(data, files, BuiltinCorpus(data, "train", 1))
     for files, split in ((data.train, "train"), (data.valid, "valid")):
         corpora = _corpora(data, files, BuiltinCorpus(data, split, 1))
         if not data.train:
@@ -127,7 +150,7 @@ def check_corpora(data: DataConfig) -> None:
 def fingerprint(config: Config, tokenizers: Tokenizers | None) -> str:
     """Changes when anything that preparing depends on does: settings, files, the tokenizer given."""
     files = []
-    for name in [*config.data.train, *config.data.valid]:
+    for name in [*config.data.train, *config.data.valid, *config.data.replay]:
         path = Path(name)
         files.append([name, path.stat().st_size, path.stat().st_mtime_ns] if path.is_file() else [name])
     sizes = None if tokenizers is None else [tokenizers.source.size, tokenizers.target.size, tokenizers.joint]
@@ -190,6 +213,17 @@ def _spool(corpora: Iterable[Corpus], config: Config, report: CleaningReport, pa
     return replace(spooled, pairs=report.kept - before)
 
 
+def _spool_replay(config: Config, spool: Path, display: Display) -> Spooled:
+    report = CleaningReport()
+    corpora = _corpora(config.data, config.data.replay, BuiltinCorpus(config.data, "train", 1))
+    spooled = _spool(corpora, config, report, spool / "replay", display)
+    if report.dropped:
+        display.say("replay:")
+        for line in report.lines():
+            display.say(line)
+    return spooled
+
+
 def _training_corpora(data: DataConfig) -> list[Corpus]:
     return _corpora(data, data.train, BuiltinCorpus(data, "train", data.builtin_pairs))
 
@@ -236,22 +270,18 @@ def _learn_tokenizers(
 ) -> tuple[Tokenizers, dict[str, Any], str]:
     settings, pairs = config.tokenizer, corpus.pairs - len(held_out)
     size = settings.vocabulary or vocabulary_for(pairs)
-    step = -(-corpus.pairs // settings.sample)  # every so many-th pair, so that all files are heard
-
-    def sample() -> Iterator[tuple[str, str]]:
-        return (pair for i, pair in enumerate(corpus) if i % step == 0 and i not in held_out)
-
+    sample = _sampler(settings, corpus, held_out)
     shared = share_letters((source for source, _ in sample()), (target for _, target in sample()))
     joint = shared > 0.5 if settings.joint is None else settings.joint
     with display.task(f"learning the {settings.kind} vocabulary"):
         if joint:
             tokenizer = Tokenizer.train((side for pair in sample() for side in pair), settings.kind, size)
+            tokenizer = with_terms(tokenizer, settings.terms)
             tokenizers = Tokenizers(tokenizer, tokenizer)
         else:
-            tokenizers = Tokenizers(
-                Tokenizer.train((source for source, _ in sample()), settings.kind, size),
-                Tokenizer.train((target for _, target in sample()), settings.kind, size),
-            )
+            source = Tokenizer.train((source for source, _ in sample()), settings.kind, size)
+            target = Tokenizer.train((target for _, target in sample()), settings.kind, size)
+            tokenizers = Tokenizers(with_terms(source, settings.terms), with_terms(target, settings.terms))
     sizes = f"{tokenizers.source.size:,}" if joint else f"{tokenizers.source.size:,} + {tokenizers.target.size:,}"
     why = f"vocabulary: {sizes} {settings.kind} pieces, "
     if config.data.monolingual:
@@ -261,6 +291,20 @@ def _learn_tokenizers(
             f"{'joint' if joint else 'separate'} ({pairs:,} pairs; the two sides share {shared:.0%} of their letters)"
         )
     return tokenizers, {"joint": joint, "vocabulary": size}, why
+
+
+def _sampler(settings: TokenizerConfig, corpus: Spooled, held_out: set[int]) -> Callable[[], Iterator[tuple[str, str]]]:
+    """What a vocabulary is learned from: every so many-th pair, so that all files are heard."""
+    step = -(-corpus.pairs // settings.sample)
+    return lambda: (pair for i, pair in enumerate(corpus) if i % step == 0 and i not in held_out)
+
+
+def _extend_tokenizers(
+    tokenizers: Tokenizers, config: Config, corpus: Spooled, held_out: set[int]
+) -> tuple[Tokenizers, str | None]:
+    sample = _sampler(config.tokenizer, corpus, held_out)
+    sources, targets = (lambda: (s for s, _ in sample())), (lambda: (t for _, t in sample()))
+    return extend(tokenizers, config.tokenizer, sources, targets)
 
 
 def _encode(

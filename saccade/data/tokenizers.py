@@ -41,7 +41,12 @@ _WORDS = re.compile(r"\s*\S+(?:\s+\Z)?|\s+\Z")
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 # In letters as in bytes: sixteen Chinese characters, more than any piece that comes up often.
-_LONGEST_PIECE = 48
+LONGEST_PIECE = 48
+
+# The runs of each kind; terms that are one piece (`saccade.data.extending`) are looked for before them.
+RUNS = {"bpe": _RUNS, "unigram": _RUNS, "words": _RUNS, "characters": _CHARACTERS}
+_INSIDE = r"[\p{L}\p{M}\p{N}]"
+_ESCAPED = re.compile(r"\\x\{([0-9A-F]+)\}")
 
 
 def _letters_of_bytes() -> tuple[str, ...]:
@@ -77,6 +82,7 @@ class Tokenizer:
         letters = [library.id_to_token(id) for id in range(library.get_vocab_size())]
         self._bytes = [b""] * len(SPECIALS) + [bytes(map(_BYTE_OF.__getitem__, piece)) for piece in letters[UNK + 1 :]]
         self._dropouts: dict[float, BPEDropout] = {}
+        self.terms = _terms_of(library, kind)  # words that are one piece and never split
 
     @classmethod
     def train(cls, lines: Iterable[str], kind: str, vocabulary: int) -> "Tokenizer":
@@ -109,6 +115,24 @@ class Tokenizer:
     def symbols(self) -> list[str]:
         """The name of each id in the library's own file, all different: what other programs call a piece."""
         return [self._library.id_to_token(id) for id in range(self.size)]
+
+    @property
+    def begins_with_space(self) -> bool:
+        """Whether a word's piece carries the space before it, which the first word of a text is given."""
+        return self._begins_with_space
+
+    def id_of(self, symbol: str) -> int | None:
+        """The id of a name in `symbols`; None: no piece is called so."""
+        id: int | None = self._library.token_to_id(symbol)
+        return id
+
+    def runs(self, text: str) -> list[str]:
+        """The runs of `text`, which no piece crosses, in the letters of `symbols`; no space is put before them."""
+        return [run for run, _ in self._library.pre_tokenizer.pre_tokenize_str(_encodable(text))]
+
+    def merged(self, run: str) -> list[int]:
+        """The ids of one run."""
+        return [token.id for token in self._library.model.tokenize(run)]
 
     @property
     def piece_bytes(self) -> Sequence[bytes]:
@@ -191,6 +215,14 @@ class Tokenizer:
             raise SaccadeError(f"{path}: a tokenizer, but not one that Saccade wrote; train one with Saccade")
         return cls(library, kind)
 
+    @classmethod
+    def of_json(cls, text: str) -> "Tokenizer":
+        """What `to_json` gave, changed or not."""
+        library = Library.from_str(text)
+        kind = _kind_of(library)
+        assert kind is not None, "not the file of a tokenizer that Saccade made"
+        return cls(library, kind)
+
     def _words(self, ids: Sequence[int]) -> tuple[list[int], list[str]]:
         numbers: list[int] = []
         texts: list[str] = []
@@ -228,8 +260,16 @@ class Tokenizer:
         return {letter: self._library.token_to_id(letter) for letter in _ALPHABET}
 
     def _symbols(self, text: str) -> list[list[int]]:
-        runs = self._library.pre_tokenizer.pre_tokenize_str(text)
-        return [[self._id_of_letter[letter] for letter in run] for run, _ in runs]
+        terms = self._id_of_term
+        return [
+            [terms[run]] if run in terms else [self._id_of_letter[letter] for letter in run] for run in self.runs(text)
+        ]
+
+    @cached_property
+    def _id_of_term(self) -> dict[str, int]:
+        before = " " if self._begins_with_space else ""
+        letters = [letters_of(before + term) for term in self.terms]
+        return {piece: self._library.token_to_id(piece) for piece in letters}
 
 
 class Tokenizers(NamedTuple):
@@ -307,7 +347,7 @@ def _learn_bpe(lines: Iterable[str], vocabulary: int) -> tuple[dict[str, int], l
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary,
         min_frequency=2,
-        max_token_length=_LONGEST_PIECE,
+        max_token_length=LONGEST_PIECE,
         special_tokens=list(SPECIALS),
         initial_alphabet=list(_ALPHABET),
         show_progress=False,
@@ -367,7 +407,7 @@ def _around(model: Any, kind: str) -> Any:
     if kind == "bytes":
         library.pre_tokenizer = to_bytes
     else:
-        runs = Regex(_CHARACTERS if kind == "characters" else _RUNS)
+        runs = Regex(RUNS[kind])
         library.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(runs, "isolated"), to_bytes])
     # For other programs that read the file; `decode` itself puts bytes side by side.
     library.decoder = decoders.ByteLevel()
@@ -396,7 +436,34 @@ def _kind_of(library: Any) -> str | None:
         return "bytes"
     if not library.model.ignore_merges:
         return "bpe"
-    return "characters" if library.normalizer is None else "words"
+    if library.normalizer is None:
+        return "characters"
+    # With terms, byte-pair encoding looks a run up before it merges it; words are never merged.
+    return "bpe" if json.loads(library.to_str())["model"]["merges"] else "words"
+
+
+def letters_of(text: str) -> str:
+    """`text` in the letters that stand for its bytes, as in `Tokenizer.symbols`."""
+    return "".join(_ALPHABET[byte] for byte in text.encode())
+
+
+def spelled(terms: Sequence[str], before: str) -> str:
+    """The part of a tokenizer's pattern that finds terms, to stand before its runs; the longest is looked for first."""
+    alternatives = []
+    for term in sorted(terms, key=len, reverse=True):
+        escaped = "".join(f"\\x{{{ord(character):X}}}" for character in term)
+        behind = f"(?<!{_INSIDE})" if not before and (term[0].isalnum()) else ""
+        alternatives.append(behind + before + escaped + (f"(?!{_INSIDE})" if term[-1].isalnum() else ""))
+    return "".join(f"{alternative}|" for alternative in alternatives)
+
+
+def _terms_of(library: Any, kind: str) -> list[str]:
+    """The terms that `spelled` put into the pattern."""
+    if kind == "bytes":
+        return []
+    pattern: str = json.loads(library.pre_tokenizer.__getstate__())["pretokenizers"][0]["pattern"]["Regex"]
+    alternatives = pattern.removesuffix(RUNS[kind]).split("|")[:-1]
+    return ["".join(chr(int(code, 16)) for code in _ESCAPED.findall(alternative)) for alternative in alternatives]
 
 
 def _encodable(text: str) -> str:

@@ -117,15 +117,19 @@ def load_checkpoint(
     """Put model, optimizer, generators and the tensors of `more` back to where `save_checkpoint` found them; returns
     the progress."""
     load_weights(model, folder / "model.safetensors")
-    if (folder / SHARDED).is_dir():
-        from saccade.distributed.moments import read_sharded  # a second of imports that most runs need not wait for
-
-        tensors = read_sharded(folder / SHARDED)
-    else:
-        tensors = load_tensors(folder / "optimizer.safetensors")
+    tensors = load_moments(folder)
     set_moments(model, optimizer, tensors)
     set_more(more, tensors, folder)
     return read_progress(folder)
+
+
+def load_moments(folder: Path) -> dict[str, Tensor]:
+    """The tensors of a checkpoint beside the weights, whole, however many ranks wrote them."""
+    if not (folder / SHARDED).is_dir():
+        return load_tensors(folder / "optimizer.safetensors")
+    from saccade.distributed.moments import read_sharded  # a second of imports that most runs need not wait for
+
+    return read_sharded(folder / SHARDED)
 
 
 def set_more(more: Mapping[str, Tensor] | None, tensors: Mapping[str, Tensor], folder: Path) -> None:

@@ -94,6 +94,23 @@ def check_together(config: Config) -> None:
         )
 
 
+def check_tuning(config: Config, base: Path | None) -> None:
+    """Refuse settings of fine-tuning where nothing is fine-tuned."""
+    if base is not None:
+        return
+    data, tokenizer, training = config.data, config.tokenizer, config.training
+    given = {
+        "data.replay": data.replay,
+        "data.replay_share": data.replay_share,
+        "data.old_valid": data.old_valid,
+        "tokenizer.new_pieces": tokenizer.new_pieces,
+        "training.keep_moments": training.keep_moments,
+    }
+    for name, value in given.items():
+        if value:
+            raise SaccadeError(f"{name}={value!r} is for fine-tuning; name the old folder with --from, or leave it out")
+
+
 def check_lengths(config: Config, *stores: Store) -> None:
     """Refuse pairs that are longer than the model's positions, before the first step rather than at one of them."""
     limit = longest_sequence(config.model)

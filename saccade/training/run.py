@@ -27,7 +27,17 @@ from saccade.folder import CONFIG, RECORD, WEIGHTS, write_record
 from saccade.models.build import build_model, count_parameters
 from saccade.planning import choose_model, choose_sides, choose_training, choose_vocabulary, foresee, spell_time
 from saccade.training import checkpoint
-from saccade.training.checks import check_directions, check_folder, check_lengths, check_together, resumable, tuned_from
+from saccade.training.checks import (
+    check_directions,
+    check_folder,
+    check_lengths,
+    check_together,
+    check_tuning,
+    resumable,
+    tuned_from,
+)
+from saccade.training.extension import Rows, load_grown, load_moments, new_rows, say_grown
+from saccade.training.forgetting import report_forgetting
 from saccade.training.loop import Outcome, Trainer, Validation
 from saccade.training.objectives import CrossEntropy
 from saccade.translator import Translator
@@ -66,6 +76,7 @@ def _begin(
     device = device_for(world.device(config.training.device))
     check_together(config)
     check_corpora(config.data)
+    check_tuning(config, base)
     given = None if base is None else Tokenizers.load(base)
     check_directions(config, given)
     if restart and folder.exists():  # only now that nothing else can be refused
@@ -80,7 +91,7 @@ def _begin(
             torch.cuda.set_device(device)
 
     try:
-        prepared = prepare(config, folder / "resume" / "data", display, given)
+        prepared = prepare(config, folder / "resume" / "data", display, given, base)
     except SaccadeError:
         if not any(path.is_file() for path in folder.rglob("*")):  # nothing came of it: leave nothing
             remove_folder(folder)
@@ -100,9 +111,12 @@ def _run(config: Config, folder: Path, base: Path | None, restart: bool, display
 
     torch.manual_seed(config.training.seed)
     model = build_model(config, prepared.tokenizers.source.size, prepared.tokenizers.target.size)
+    grown: Rows = {}
     if base is not None:
-        checkpoint.load_weights(model, base / WEIGHTS)
+        grown = new_rows(config, Tokenizers.load(base), prepared.tokenizers)
+        load_grown(model, base, grown, config.training.new_rows)
         display.say(f"weights: from {base}")
+        say_grown(display, grown, config.training.new_rows)
     world, why = choose_sharding(config.training, model, device, world)
     for line in why:
         display.say(line)
@@ -114,6 +128,11 @@ def _run(config: Config, folder: Path, base: Path | None, restart: bool, display
     validate = _validator(config, translator, prepared.valid)
     trainer = Trainer(config.training, model, batcher, validate, folder, display, both, world, device)
     restored = trainer.restore()
+    if base is not None and not restored:
+        # Where weights are shared out, so would the moments have to be.
+        kept = False if world.sharded else config.training.keep_moments
+        said = load_moments(trainer.optimizer, model, base, grown, kept)
+        display.say(said or "Adam's moments: begun anew")
     if world.is_first:
         config.save(folder / CONFIG)
     if (folder / RECORD).exists() and (reason := trainer.ended()) is not None:
@@ -143,7 +162,7 @@ def _run(config: Config, folder: Path, base: Path | None, restart: bool, display
     display.say(f"done: {outcome.reason}; best at step {outcome.progress.best_step:,}")
     if world.is_first:
         with world.alone("scoring the result"):
-            _finish(config, translator, trainer, prepared, outcome, display)
+            _finish(config, translator, trainer, prepared, outcome, display, base)
     world.close()
     if not world.is_first:
         checkpoint.load_weights(translator.model, folder / WEIGHTS)
@@ -227,7 +246,13 @@ def texts_of(store: Store, tokenizers: Tokenizers, indices: range) -> tuple[list
 
 
 def _finish(
-    config: Config, translator: Translator, trainer: Trainer, prepared: Prepared, outcome: Outcome, display: Display
+    config: Config,
+    translator: Translator,
+    trainer: Trainer,
+    prepared: Prepared,
+    outcome: Outcome,
+    display: Display,
+    base: Path | None,
 ) -> None:
     """Choose between the best checkpoint and the mean of the last, score the choice, write the card."""
     folder, by = trainer.folder, config.training.validate_by
@@ -262,9 +287,11 @@ def _finish(
         )
     for score in scores:
         display.say(f"validation {score}")
+    forgetting = None if base is None else report_forgetting(config, translator, base, display)
     write_record(
         folder,
         {
+            **({} if forgetting is None else {"forgetting": forgetting}),
             "saccade": version("saccade"),
             "torch": torch.__version__,
             "device": describe_device(translator.device),

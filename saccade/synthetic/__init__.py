@@ -1,0 +1,1 @@
+"""Corpora that a model writes: distillation and back-translation."""
