@@ -10,7 +10,8 @@ from saccade.commands.app import app
 from saccade.errors import SaccadeError
 
 # As `saccade --help` lists them.
-for group in ("train", "estimate", "translate", "evaluate", "folders", "synthetic", "learn"):
+GROUPS = ("train", "estimate", "translate", "evaluate", "align", "folders", "synthetic", "heads", "report", "learn")
+for group in GROUPS:
     import_module(f"saccade.commands.{group}")
 
 

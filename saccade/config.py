@@ -191,6 +191,11 @@ class TransformerConfig(Section):
     )
     attention_dropout: Probability = Field(0.0, description="Dropout on attention weights.")
     activation_dropout: Probability = Field(0.0, description="Dropout inside the feed-forward layers.")
+    heads_left: dict[str, list[int]] | None = Field(
+        None,
+        description="Heads that pruning left in each layer, of `encoder`, `decoder` (its self-attention) and `cross`; "
+        "`saccade heads --prune` writes it. Chosen: all of them.",
+    )
 
 
 class RNNConfig(Section):

@@ -308,7 +308,7 @@ class Translator:
                 strict=True,
             )
         )
-        self._check_pairs(pairs)
+        self.check_pairs(pairs)
         return self.score_ids(pairs)
 
     def score_ids(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float]:
@@ -341,12 +341,13 @@ class Translator:
         output = self.model(batch.source, batch.source_mask, batch.inputs, need_weights=True)
         return [weights[0].cpu().double().numpy() for weights in output.attentions or ()]
 
-    def _check_pairs(self, pairs: Sequence[tuple[list[int], list[int]]]) -> None:
+    def check_pairs(self, pairs: Sequence[tuple[list[int], list[int]]], first: int = 1) -> None:
+        """Refuse a pair of ids that is too long for the model; `first` is the number by which the first is named."""
         for side in zip(*pairs, strict=True):
-            self._check_lengths(side, self.config.search.max_source, 1)
+            self._check_lengths(side, self.config.search.max_source, first)
         if self.longest is None or not self.one_sequence:
             return
-        for number, (source, target) in enumerate(pairs, start=1):
+        for number, (source, target) in enumerate(pairs, start=first):
             together = len(source) + len(target) + 2
             if together > self.longest:
                 raise SaccadeError(

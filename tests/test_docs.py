@@ -47,7 +47,7 @@ def brief(command: str) -> str:
         # Enough to learn a vocabulary from, and a few to translate.
         pairs = 12 if "--split" in command else 120
         command = re.sub(r" --pairs \d+", "", command) + f" --pairs {pairs}"
-    if re.search(r"(^|\| )saccade train", command):
+    if re.search(r"(^|\| )saccade train(?!-)", command):
         tiny = "" if re.search("family=|wiring=|--config|--from", command) else TINY
         command += f" {BRIEF} {tiny}"
     if command.startswith("saccade compare"):

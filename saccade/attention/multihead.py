@@ -134,10 +134,16 @@ class Heads(NamedTuple):
     width: int
     heads: int
     key_heads: int
+    each: int | None = None  # width of a head, where some were pruned and it is not width / heads
 
     @property
     def head_width(self) -> int:
-        return self.width // self.heads
+        return self.width // self.heads if self.each is None else self.each
+
+    @property
+    def inner(self) -> int:
+        """The width of all heads together."""
+        return self.heads * self.head_width
 
     @property
     def key_width(self) -> int:
@@ -152,7 +158,7 @@ class _MultiHead(nn.Module):
         self.shape = heads
         self.dropout = dropout
         self.score = ScaledDot()
-        self.output = nn.Linear(heads.width, heads.width)
+        self.output = nn.Linear(heads.inner, heads.width)
 
     def split(self, projected: Tensor, *heads: int) -> tuple[Tensor, ...]:
         """(B, L, Σ heads · D) → a tensor (B, heads, L, D) for each number of heads."""
@@ -178,7 +184,7 @@ class SelfAttention(_MultiHead):
 
     def __init__(self, heads: Heads, dropout: float, relative: Relative | None = None) -> None:
         super().__init__(heads, dropout)
-        self.query_key_value = nn.Linear(heads.width, heads.width + 2 * heads.key_width)
+        self.query_key_value = nn.Linear(heads.width, heads.inner + 2 * heads.key_width)
         self.relative = relative or Unaware()
 
     def forward(
@@ -222,7 +228,7 @@ class SelfAttention(_MultiHead):
             q, k, v = projected.view(-1, step.size, 3, H, D).permute(2, 0, 3, 1, 4)
             keys, values = step.write(storage, k, v)
             context = attend(q, keys, values, score=self.score, mask=step.over_cells).context
-            return self.output(context.transpose(1, 2).reshape(x.shape))
+            return self.output(context.transpose(1, 2).reshape(*x.shape[:2], -1))
         q, k, v = self.split(projected, H, K, K)
         q, k = self.relative.rotate(q, step.place), self.relative.rotate(k, step.place)
         cells = step.write(storage, step.fold(k), step.fold(v))
@@ -261,7 +267,7 @@ class CrossAttention(_MultiHead):
 
     def __init__(self, heads: Heads, dropout: float) -> None:
         super().__init__(heads, dropout)
-        self.query = nn.Linear(heads.width, heads.width)
+        self.query = nn.Linear(heads.width, heads.inner)
         self.key_value = nn.Linear(heads.width, 2 * heads.key_width)
 
     def project(self, memory: Tensor) -> KeyValue:
@@ -287,7 +293,7 @@ class CrossAttention(_MultiHead):
         weights = found.weights
         if weights is not None and N != B:
             weights = weights.transpose(1, 2).reshape(B, T, H, -1).transpose(1, 2)  # (B, H, 1, S)
-        return Attention(self.output(found.context.transpose(1, 2).reshape(x.shape)), weights)
+        return Attention(self.output(found.context.transpose(1, 2).reshape(B, T, -1)), weights)
 
 
 def initialise(module: nn.Module) -> None:
@@ -304,7 +310,7 @@ def initialise(module: nn.Module) -> None:
 
 def _parts(owner: nn.Module, name: str, linear: nn.Linear) -> tuple[Tensor, ...]:
     if isinstance(owner, _MultiHead):
-        E, K = owner.shape.width, owner.shape.key_width
+        E, K = owner.shape.inner, owner.shape.key_width
         if name == "query_key_value":
             return linear.weight.split([E, K, K])
         if name == "key_value":

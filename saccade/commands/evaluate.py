@@ -20,9 +20,20 @@ MOST_CONFUSED = 5  # pairs of labels that `evaluate` names; --json gives all
 
 @app.command()
 def evaluate(
-    folder: Annotated[Path, typer.Argument(help="A folder, or a file of translations.")],
-    reference: Annotated[list[str], typer.Option(help="Reference translations; may be given more than once.")],
+    folder: Annotated[Path, typer.Argument(help="A folder, or a file of translations; with --gold, of links.")],
+    reference: Annotated[
+        list[str] | None, typer.Option(help="Reference translations; may be given more than once.")
+    ] = None,
     source: Source = None,
+    gold: Annotated[
+        str | None,
+        typer.Option(
+            help="Links drawn by hand (Pharaoh format): alignment error rate between --source and --reference."
+        ),
+    ] = None,
+    reverse: Annotated[
+        Path | None, typer.Option(help="With --gold, a folder of the other direction: links are made one.")
+    ] = None,
     perplexity: Annotated[
         bool, typer.Option(help="How well the folder foretells the reference, instead of how well it translates.")
     ] = False,
@@ -49,11 +60,19 @@ def evaluate(
 ) -> None:
     """Score translations: BLEU, chrF and TER with their signatures, or the accuracy of labels; two systems with paired
     bootstrap significance. A language model, or with `--perplexity`: perplexity and bits a character of the reference.
+    With `--gold`: alignment error rate, precision and recall of the folder's alignments, or of a file of links.
     """
     from saccade.data.corpora import read_lines
     from saccade.evaluation.accuracy import confusions
     from saccade.evaluation.metrics import compare_systems, metrics_for, score_corpus, tokenizer_for
 
+    if gold is not None:
+        from saccade.commands.align import score_links
+
+        score_links(folder, gold, source, reference, reverse, device, as_json)
+        return
+    if not reference:
+        raise SaccadeError("there is nothing to compare with; give --reference, or --gold for alignments")
     if perplexity or source is None:
         foretold = _foretold(folder, source, reference, against, device)
         answer = {"scores": [s.to_dict() for s in foretold], "comparisons": []}

@@ -15,6 +15,8 @@ def obstacles(model: Model, to: str) -> list[str]:
         return [f"model.family={model.family}"]
     if model.wiring != "encoder-decoder":
         return [f"model.wiring={model.wiring}"]
+    if model.heads_left is not None:  # other programs have one number of heads for all layers
+        return [f"model.heads_left={model.heads_left}"]
     return [f"model.{name}={_written(getattr(model, name))}" for name in _OBSTACLES[to](model)]
 
 

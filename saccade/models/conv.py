@@ -132,7 +132,9 @@ class ConvEncoder(nn.Module):
         z = self.enter(e)
         for conv in self.convs:
             z = (glu(same_conv(self.dropout(z), conv, mask)) + z) * HALF
-        z = _ScaleGradient.apply(self.leave(z), self.gradient_scale)
+        z = self.leave(z)
+        if self.training:  # otherwise a gradient is asked for what it says, not to learn from
+            z = _ScaleGradient.apply(z, self.gradient_scale)
         return Memory(torch.cat([z, (z + e) * HALF], dim=-1), mask)
 
 

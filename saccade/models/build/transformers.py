@@ -11,6 +11,7 @@ from saccade.errors import SaccadeError
 from saccade.models import decoder_only, transformer
 from saccade.models.build.shapes import in_one_sequence
 from saccade.models.build.tables import Vocabularies, make_tables
+from saccade.models.heads import leave_heads
 from saccade.models.protocol import EncoderDecoder
 
 
@@ -51,7 +52,10 @@ def make_transformer(model: TransformerConfig, vocabularies: Vocabularies) -> En
     if model.norm == "deep":
         transformer.shrink(encoder, 0.87 * (N**4 * M) ** (-1 / 16))
         transformer.shrink(decoder, (12 * M) ** (-1 / 4))
-    return EncoderDecoder(encoder, decoder)
+    whole = EncoderDecoder(encoder, decoder)
+    if model.heads_left is not None:
+        leave_heads(whole, model.heads_left)
+    return whole
 
 
 def _decoder_only(model: TransformerConfig, vocabularies: Vocabularies, shape: transformer.Shape) -> EncoderDecoder:
