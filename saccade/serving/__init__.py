@@ -1,0 +1,1 @@
+"""Folders behind HTTP: a known protocol, one running batch, limits, and a page."""
