@@ -205,9 +205,9 @@ def test_only_what_is_wanted_is_computed(name):
     everything = all_weights(model, batch)
     for site, weights in everything.items():
         for head in {0, weights.size(1) - 1}:
-            with torch.inference_mode():
-                with capturing(model, batch.source_mask, Wanted([site.stack], [site.layer], [head])) as found:
-                    model(batch.source, batch.source_mask, batch.inputs)
+            wanted = Wanted([site.stack], [site.layer], [head])
+            with torch.inference_mode(), capturing(model, batch.source_mask, wanted) as found:
+                model(batch.source, batch.source_mask, batch.inputs)
             ((named, one),) = found.items()
             assert named == HeadName(*site, head)
             torch.testing.assert_close(one, weights[:, head])
