@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from saccade.errors import SaccadeError
-from saccade.looking.look import CROSS, DECODER, ENCODER, Array, HeadWeights, Look, Path, Side
+from saccade.looking.json import to_dict
+from saccade.looking.look import CROSS, DECODER, ENCODER, Array, HeadWeights, Look, Side
 
 # One scope for all, in this order: what is used stands before what uses it.
 SCRIPTS = ("elements", "data", "colour", "heat", "lines", "heads", "steps", "save", "mount")
@@ -106,33 +107,7 @@ def pack(weights: Array) -> dict[str, Any]:
 
 def _data(look: Look) -> str:
     """JSON that can stand in a script element: nothing in it closes one or opens a comment."""
-    fields = {
-        "model": look.model,
-        "source": vars(look.source),
-        "paths": [_path(path) for path in look.paths],
-        "encoder": [_head(head) for head in look.encoder],
-        "facts": look.facts,
-    }
-    return json.dumps(fields, separators=(",", ":"), allow_nan=False, default=str).replace("<", "\\u003c")
-
-
-def _path(path: Path) -> dict[str, Any]:
-    return {
-        "target": vars(path.target),
-        "score": path.score if np.isfinite(path.score) else None,
-        "steps": [
-            {
-                "probability": round(step.probability, 6),
-                "alternatives": [(p, round(q, 6)) for p, q in step.alternatives],
-            }
-            for step in path.steps
-        ],
-        "heads": [_head(head) for head in path.heads],
-    }
-
-
-def _head(head: HeadWeights) -> dict[str, Any]:
-    return {"stack": head.stack, "layer": head.layer, "head": head.head, "weights": pack(head.weights)}
+    return json.dumps(to_dict(look, pack), separators=(",", ":"), allow_nan=False, default=str).replace("<", "\\u003c")
 
 
 def _title(look: Look) -> str:

@@ -1,8 +1,8 @@
-// Weights as colours: pale gold to deep blue on paper, deep blue to gold in the dark. Like cividis, either grows
-// evenly darker or lighter, so that every common kind of colour blindness tells weak from strong.
+// Weights as colours: paper to deep blue, or in the dark from the ground over blue to gold, as cividis goes. Either
+// grows darker or lighter all the way, so that every common kind of colour blindness tells weak from strong.
 const RAMPS = {
-  light: ["#f4f2ea", "#e4d9a4", "#b3ac83", "#7d8585", "#45607f", "#12356b", "#041a40"],
-  dark: ["#191d25", "#12335f", "#3d4d6f", "#6e7078", "#a19a77", "#d8c365", "#ffec5c"],
+  light: ["#f4f4f0", "#d3e0ec", "#a3c2df", "#6a9aca", "#386fab", "#184482", "#071d49"],
+  dark: ["#1a1f28", "#1a3761", "#2f5482", "#5f7890", "#9c9f7f", "#dac666", "#fff08a"],
 };
 const SHADES = 256;
 
@@ -32,6 +32,12 @@ const shadeAt = (scale, weight) => Math.round(Math.min(1, Math.max(0, scale.shar
 function colourOf(shades, scale, weight) {
   const i = shadeAt(scale, weight) * 3;
   return `#${[0, 1, 2].map((c) => shades[i + c].toString(16).padStart(2, "0")).join("")}`;
+}
+
+// Whether what is written on a cell must be dark.
+function isPale(shades, scale, weight) {
+  const i = shadeAt(scale, weight) * 3;
+  return 0.3 * shades[i] + 0.59 * shades[i + 1] + 0.11 * shades[i + 2] > 140;
 }
 
 // One pixel a weight; the style sheet makes cells of them. What is no number stays clear, and the ground shows.

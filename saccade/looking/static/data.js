@@ -110,22 +110,22 @@ function axesOf(look, path, stack) {
 
 const SPECIAL = /^(<.*>|\[.*\]|\u27e8.*\u27e9)$/su;
 
-function label(text, begins) {
-  const special = SPECIAL.test(text);
+const END = "\u27e8end\u27e9", ENDS = ["", "<eos>", "</s>"];
+
+function label(piece, begins) {
+  const text = ENDS.includes(piece) ? END : piece, special = SPECIAL.test(text);
   const bare = printable(text.replace(/^\u2581/u, ""));
   const shown = bare.trim() === "" ? "\u2423" : bare;
   return { text: begins || special ? shown : `\u00b7${shown}`, bare: shown, begins: begins || special, special };
 }
 
-const END = "\u27e8end\u27e9";
-
 // The labels of an axis: of its pieces, where "·" says that a piece goes on with a word, or of its words.
 function labelsOf(side, unit) {
   if (unit === "words") {
     const count = Math.max(...side.words, -1) + 1;
-    return Array.from({ length: count }, (_, word) => label(side.word_texts[word] || END, true));
+    return Array.from({ length: count }, (_, word) => label(side.word_texts[word] || "", true));
   }
-  return side.pieces.map((piece, i) => label(piece || END, i === 0 || side.words[i] !== side.words[i - 1]));
+  return side.pieces.map((piece, i) => label(piece, i === 0 || side.words[i] !== side.words[i - 1]));
 }
 
 const splits = (side) => side.words.some((word, i) => i > 0 && word === side.words[i - 1]);

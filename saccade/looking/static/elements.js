@@ -6,7 +6,7 @@ function fill(node, attributes, children) {
     if (value === null || value === undefined || value === false) continue;
     if (name === "text") node.textContent = value;
     else if (name === "on") for (const [event, act] of Object.entries(value)) node.addEventListener(event, act);
-    else node.setAttribute(name, value === true ? "" : value);
+    else node.setAttribute(name, value === true && !name.startsWith("aria-") ? "" : value);
   }
   node.append(...children.filter((child) => child !== null && child !== undefined));
   return node;

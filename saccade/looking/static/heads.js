@@ -33,7 +33,7 @@ class Heads {
       }));
       for (const n of numbers) grid.append(this.thumb(stack, heads.find((h) => h.layer === layer && h.head === n), merged));
     }
-    return el("div", { class: "group" }, el("h3", { text: STACK_NAMES[stack] }),
+    return el("div", { class: "group", "data-stack": stack }, el("h3", { text: STACK_NAMES[stack] }),
       el("p", { class: "axes", text: "layer \u2193  head \u2192", "aria-hidden": true }), grid);
   }
 
@@ -87,6 +87,10 @@ class Heads {
   }
 
   mark(chosen) {
+    this.groups.querySelectorAll(".group").forEach((group) => {
+      const own = (this.buttons || []).filter((each) => each.stack === group.dataset.stack);
+      group.classList.toggle("whole", own.length === (chosen[group.dataset.stack] || []).size);
+    });
     for (const { button, head, stack } of this.buttons || []) {
       const set = chosen[stack];
       button.setAttribute("aria-pressed", Boolean(set && set.has(headKey(head))));

@@ -1,6 +1,8 @@
 // The heat map: a canvas of one pixel a weight, labels beside it, and a cell that the mouse or the arrow keys move.
 const LABEL_FROM = 13;  // pixels a cell must have before each of them is labelled
-const SMALLEST = 2, LARGEST = 34, MOST_ZOOM = 48;
+const SLANT_FROM = 18;  // and before the names of columns may slant
+const FIGURE_FROM = 30, LEAST_FIGURE = 0.095;  // and before weights are written into cells
+const SMALLEST = 2, LARGEST = 42, MOST_ZOOM = 48;
 const SLANT = Math.PI / 3.6;
 const KEYS = {
   ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1],
@@ -51,6 +53,7 @@ class HeatMap {
     paint(this.canvas, matrix, shades, scale);
     this.lay(room, zoom);
     this.label(rows, columns);
+    this.figures(shades, scale);
     this.focus(null);
   }
 
@@ -64,12 +67,12 @@ class HeatMap {
     this.size = Math.max(SMALLEST, Math.min(LARGEST, fit, Math.max(tall, LABEL_FROM + 3)));
     if (matrix.rows > 60 || matrix.columns > 60) this.size = Math.max(SMALLEST, Math.min(fit, tall));
     // Slanted names of the last columns need room to their right.
-    const over = this.size >= LABEL_FROM ? 46 : 0;
-    if (this.size * matrix.columns + over > room.width - side && this.size > LABEL_FROM + 4) {
-      this.size = Math.max(LABEL_FROM + 4, Math.floor((room.width - side - over) / matrix.columns));
+    const over = this.size >= SLANT_FROM ? 46 : 0;
+    if (over && this.size * matrix.columns + over > room.width - side) {
+      this.size = Math.max(LABEL_FROM, Math.floor((room.width - side - over) / matrix.columns));
     }
     this.size = Math.max(SMALLEST, Math.min(MOST_ZOOM, Math.round(this.size * 1.5 ** zoom)));
-    this.over = this.size >= LABEL_FROM ? over : 0;
+    this.over = this.size >= SLANT_FROM ? over : 0;
     const { size } = this;
     this.map.style.width = this.top.style.width = `${size * matrix.columns}px`;
     this.map.style.height = this.side.style.height = `${size * matrix.rows}px`;
@@ -81,7 +84,7 @@ class HeatMap {
 
   label(rows, columns) {
     const every = Math.ceil(LABEL_FROM / this.size);
-    const slanted = this.size >= LABEL_FROM;
+    const slanted = this.size >= SLANT_FROM;
     const names = columns.filter((_, i) => i % every === 0);
     const longest = Math.min(130, Math.max(...names.map((each) => widthOf(each.text, this.font))) + 4);
     const rise = slanted ? Math.sin(SLANT) * longest + 12 : longest + 6;
@@ -96,6 +99,21 @@ class HeatMap {
     const kept = (labels, axis) => labels.map((each, i) => (i % every ? null : make(each, i, axis))).filter(Boolean);
     this.side.replaceChildren(...kept(rows, "top"));
     this.top.replaceChildren(...kept(columns, "left"));
+  }
+
+  // Weights in figures, where there is room and something to tell.
+  figures(shades, scale) {
+    const { matrix } = this.shown, { size } = this;
+    this.map.querySelectorAll(".figure").forEach((node) => node.remove());
+    if (size < FIGURE_FROM || matrix.values.length > 2500) return;
+    matrix.values.forEach((weight, i) => {
+      if (!(weight >= LEAST_FIGURE)) return;
+      const node = el("span", { class: isPale(shades, scale, weight) ? "figure on-pale" : "figure", "aria-hidden": true,
+        text: weight.toFixed(2).replace(/^0/, "") });
+      node.style.left = `${(i % matrix.columns) * size}px`;
+      node.style.top = `${Math.floor(i / matrix.columns) * size}px`;
+      this.map.append(node);
+    });
   }
 
   point(event) {

@@ -7,8 +7,9 @@ class Lines {
   constructor(act) {
     this.act = act;
     this.drawn = svg("svg", { class: "links", "aria-hidden": true });
-    this.above = el("p", { class: "text above" });
-    this.below = el("p", { class: "text below" });
+    const again = () => this.draw(this.cell);
+    this.above = el("p", { class: "text above", on: { scroll: again } });
+    this.below = el("p", { class: "text below", on: { scroll: again } });
     this.names = [el("span", { class: "side-name" }), el("span", { class: "side-name" })];
     this.element = el("div", { class: "lines", on: { pointerleave: () => act.point(null) } },
       this.drawn, this.names[0], this.above, this.names[1], this.below);
@@ -19,12 +20,14 @@ class Lines {
     this.names[0].textContent = above;
     this.names[1].textContent = below;
     this.nodes = { column: this.write(this.above, shown.columns, "column"), row: this.write(this.below, shown.rows, "row") };
-    this.measure();
+    const long = shown.matrix.rows > MOST_WORDS || shown.matrix.columns > MOST_WORDS;
+    this.element.classList.toggle("long", long);
+    this.draw(null);
   }
 
   write(paragraph, labels, axis) {
     const nodes = labels.map((each, i) => el("span", {
-      class: `word${each.special ? " special" : ""}${each.begins ? "" : " goes-on"}`, text: each.bare, "data-place": i,
+      class: `word${each.special ? " special" : ""}${each.begins ? "" : " goes-on"}`, dir: "auto", text: each.bare, "data-place": i,
       on: {
         pointerenter: () => this.act.point({ row: null, column: null, [axis]: i }),
         click: () => axis === "row" && this.act.choose({ row: i, column: null }),
@@ -36,21 +39,25 @@ class Lines {
     return nodes;
   }
 
-  // Where each word stands; needed again when the text is broken in other places.
-  measure() {
-    if (!this.shown || !this.element.isConnected) return;
-    const frame = this.element.getBoundingClientRect();
-    const spot = (edge) => (node) => {
-      const box = node.getBoundingClientRect();
-      return [box.left + box.width / 2 - frame.left, box[edge] - frame.top];
-    };
-    this.spots = { column: this.nodes.column.map(spot("bottom")), row: this.nodes.row.map(spot("top")) };
-    this.drawn.setAttribute("viewBox", `0 0 ${frame.width} ${frame.height}`);
-    this.draw(null);
+  // Where a line meets a word; a word that is scrolled away is met at the edge of its text.
+  spot(axis, place, frame) {
+    const text = (axis === "row" ? this.below : this.above).getBoundingClientRect();
+    const box = this.nodes[axis][place].getBoundingClientRect(), edge = axis === "row" ? box.top : box.bottom;
+    return [box.left + box.width / 2 - frame.left, Math.max(text.top, Math.min(text.bottom, edge)) - frame.top];
+  }
+
+  // In a long text, bring a word and what it looks at most into sight.
+  reveal(cell) {
+    if (!cell || cell.row === null || !this.element.classList.contains("long")) return;
+    const best = this.shown.matrix.strongest()[cell.row];
+    for (const [text, node] of [[this.below, this.nodes.row[cell.row]], [this.above, this.nodes.column[best]]]) {
+      if (node) text.scrollTop = node.offsetTop - text.offsetTop - text.clientHeight / 2 + node.offsetHeight / 2;
+    }
   }
 
   draw(cell) {
-    if (!this.spots) return;
+    if (!this.shown) return;
+    this.cell = cell;
     const { matrix } = this.shown, links = [];
     const add = (row, column, least) => {
       const weight = matrix.at(row, column);
@@ -66,12 +73,14 @@ class Lines {
       }
     }
     links.sort((a, b) => a[0] - b[0]);
-    this.drawn.replaceChildren(...links.map(([weight, row, column]) => this.link(weight, row, column)));
+    const frame = this.element.getBoundingClientRect();
+    this.drawn.setAttribute("viewBox", `0 0 ${frame.width} ${frame.height}`);
+    this.drawn.replaceChildren(...links.map(([weight, row, column]) => this.link(weight, row, column, frame)));
     this.light(cell, links);
   }
 
-  link(weight, row, column) {
-    const [x0, y0] = this.spots.column[column], [x1, y1] = this.spots.row[row], middle = (y0 + y1) / 2;
+  link(weight, row, column, frame) {
+    const [x0, y0] = this.spot("column", column, frame), [x1, y1] = this.spot("row", row, frame), middle = (y0 + y1) / 2;
     return svg("path", {
       d: `M${x0.toFixed(1)} ${y0.toFixed(1)}C${x0.toFixed(1)} ${middle.toFixed(1)} ${x1.toFixed(1)} ` +
         `${middle.toFixed(1)} ${x1.toFixed(1)} ${y1.toFixed(1)}`,

@@ -1,5 +1,5 @@
 // The view as a whole: what is chosen, and what is drawn anew when it changes.
-const TALLEST = 560;  // pixels of a map, if its cells are not labelled
+const TALLEST = 600;  // pixels of a map, if its cells are not labelled
 
 class View {
   constructor(element, look, options) {
@@ -64,18 +64,20 @@ class View {
     const many = this.stacks.some((stack) => this.heads(stack).length > 1);
     this.root.replaceChildren(...[this.options.header === false ? null : this.heading(),
       seen ? el("section", { class: "card" }, this.lines.element) : nothing,
-      el("div", { class: "middle" }, seen ? heat : null, side), many ? this.all.element : null].filter(Boolean));
+      this.middle = el("div", { class: "middle" }, seen ? heat : null, side), many ? this.all.element : null].filter(Boolean));
     this.root.classList.toggle("alone", look.paths.length < 2 && !look.paths.some((path) => path.steps.length));
   }
 
   heading() {
-    const facts = Object.entries(this.look.facts || {}).filter(([, value]) => ["string", "number"].includes(typeof value));
+    const { source_language: from, target_language: to, ...others } = this.look.facts || {};
+    const told = Object.entries(others).filter(([, value]) => typeof value === "number" || (typeof value === "string" && value));
+    const facts = [...(from && to ? [["languages", `${from} \u2192 ${to}`]] : []), ...told];
     const theme = el("button", { type: "button", class: "plain theme", "aria-label": "Light or dark", text: "\u25d1",
       title: "Light or dark", on: { click: () => {
         document.documentElement.dataset.theme = this.theme === "dark" ? "light" : "dark";
       } } });
     return el("header", { class: "heading" }, el("h1", {}, el("bdi", { text: this.look.model || "Attention" })),
-      el("p", { class: "facts" }, ...facts.map(([name, value]) => el("span", {}, el("i", { text: name }), ` ${value}`))),
+      el("p", { class: "facts" }, ...facts.map(([name, value]) => el("span", {}, el("i", { text: name.replaceAll("_", " ") }), ` ${value}`))),
       theme);
   }
 
@@ -136,6 +138,7 @@ class View {
     const focused = [...this.maps.children].findIndex((map) => map.contains(document.activeElement));
     this.maps.replaceChildren(...this.heats.map((heat) => heat.element));
     this.maps.classList.toggle("several", panels.length > 1);
+    this.middle.classList.toggle("wide", panels.length > 1);
     this.heats.forEach((heat, i) => heat.show(panels[i], this.shades, this.scaleFor(panels[i]), this.room(panels.length), this.zoom));
     if (focused >= 0 && this.heats[focused]) this.heats[focused].map.focus();
     this.offer();
@@ -177,6 +180,7 @@ class View {
     const panel = this.panels[which];
     if (cell || !this.panels.includes(this.inLines)) this.write(panel);
     this.heats.forEach((heat, i) => heat.focus(i === which ? cell : null));
+    if (cell && cell.column !== null) this.lines.reveal(cell);
     this.lines.draw(cell);
     this.readout.replaceChildren(...this.say(cell, panel));
   }
@@ -284,7 +288,7 @@ class View {
     let width = 0;
     const size = new ResizeObserver(() => {
       if (Math.abs(this.root.clientWidth - width) > 1 && width) this.draw();
-      else if (width) this.lines.measure();
+      else if (width) this.lines.draw(null);
       width = this.root.clientWidth;
     });
     size.observe(this.root);

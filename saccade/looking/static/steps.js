@@ -44,7 +44,7 @@ class Steps {
     if (this.element.hidden) return;
     this.labels = labelsOf(path.target, "pieces");
     this.nodes = path.steps.map((step, i) => {
-      const each = this.labels[i] || label(END, true), bar = el("i");
+      const each = this.labels[i] || label("", true), bar = el("i");
       bar.style.width = `${Math.min(100, 100 * step.probability)}%`;
       return el("span", {
         class: `chip${each.special ? " special" : ""}${step.probability < 0.5 ? " unsure" : ""}`,
@@ -83,7 +83,7 @@ class Steps {
       bar.style.width = `${Math.min(100, 100 * p)}%`;
       const begins = piece.startsWith("\u2581") || (chosen && this.labels[i] && this.labels[i].begins);
       return el("div", { class: chosen ? "alternative chosen" : "alternative" },
-        el("bdi", { text: label(piece || END, begins).text }), el("span", { class: "bar" }, bar),
+        el("bdi", { text: label(piece, begins).text }), el("span", { class: "bar" }, bar),
         el("span", { class: "score", text: percent(p) }), chosen ? el("span", { class: "unseen", text: ", written" }) : null);
     });
     return el("div", { class: "step" }, el("p", { text: `Step ${i + 1} of ${this.path.steps.length}` }), ...lines);
