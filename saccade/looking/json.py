@@ -14,6 +14,7 @@ is no number (NaN, infinite) is null. What is read back and written again is the
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -25,14 +26,15 @@ VERSION = 1
 WEIGHT_DECIMALS, DECIMALS = 5, 6
 
 
-def to_dict(look: Look) -> dict[str, Any]:
-    """The look as lists, strings and numbers."""
+def to_dict(look: Look, written: Callable[[Array], Any] | None = None) -> dict[str, Any]:
+    """The look as lists, strings and numbers; `written`: weights in another form than nested lists."""
+    write = written or _rounded
     return {
         "version": VERSION,
         "model": look.model,
         "facts": look.facts,
         "source": _side(look.source),
-        "encoder": [_head(head) for head in look.encoder],
+        "encoder": [_head(head, write) for head in look.encoder],
         "paths": [
             {
                 "score": _number(path.score),
@@ -44,7 +46,7 @@ def to_dict(look: Look) -> dict[str, Any]:
                     }
                     for step in path.steps
                 ],
-                "heads": [_head(head) for head in path.heads],
+                "heads": [_head(head, write) for head in path.heads],
             }
             for path in look.paths
         ],
@@ -113,8 +115,8 @@ def _read_side(given: Any) -> Side:
     return Side(given["text"], tuple(given["pieces"]), tuple(given["words"]), tuple(given["word_texts"]))
 
 
-def _head(head: HeadWeights) -> dict[str, Any]:
-    return {"stack": head.stack, "layer": head.layer, "head": head.head, "weights": _rounded(head.weights)}
+def _head(head: HeadWeights, write: Callable[[Array], Any]) -> dict[str, Any]:
+    return {"stack": head.stack, "layer": head.layer, "head": head.head, "weights": write(head.weights)}
 
 
 def _read_head(given: Any) -> HeadWeights:
