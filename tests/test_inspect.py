@@ -169,6 +169,8 @@ def test_threads_look_at_the_same_time(translator, look):
 
 
 def test_another_family_is_looked_at_alike(second):
+    with pytest.raises(SaccadeError, match="stack encoder: the model attends in cross alone; choose of these"):
+        saccade.load(second).inspect(SENTENCE, stacks=["encoder"])
     look = saccade.load(second).inspect(SENTENCE)
     (head,) = heads_of(look)
     assert (head.stack, head.layer, head.head) == (CROSS, 1, 1)
@@ -289,6 +291,10 @@ def test_a_chosen_head_is_drawn_piece_by_piece(look):
 def test_a_model_without_attention_says_so(look):
     bare = Look(look.model, look.source, (Path(look.paths[0].target, -1.0, look.paths[0].steps),))
     assert "has no attention" in said(bare)
+
+
+def test_a_path_without_words_is_not_called_a_model_without_attention(translator):
+    assert "Nothing was written" in said(translator.inspect(SENTENCE, ""))
 
 
 # the command
