@@ -363,8 +363,8 @@ def test_a_picture_without_matplotlib_says_what_to_install(command, trained, mon
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     done = command("inspect", trained, SENTENCE, "--png", "look.png")
     assert done.status == 2
-    assert "look.png: a figure needs matplotlib; run: pip install 'saccade[plots]'" in done.err
-    with pytest.raises(SaccadeError, match="a picture needs matplotlib; run: pip install"):
+    assert "look.png: figures need matplotlib; run: pip install 'saccade[plots]'" in done.err
+    with pytest.raises(SaccadeError, match="pictures need matplotlib; run: pip install"):
         translator.translate(SENTENCE).plot()
 
 
