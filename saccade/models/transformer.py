@@ -14,6 +14,7 @@ from saccade.attention.positions import Places
 from saccade.attention.relative import Relative
 from saccade.models.lean import Absorbed, lean
 from saccade.models.protocol import DecoderOutput, Memory
+from saccade.models.recompute import Recomputable
 from saccade.models.transformer_state import TransformerState
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
@@ -94,7 +95,7 @@ class FeedForward(nn.Module):
         return self.outer(self.dropout(h) if self.training else h)
 
 
-class EncoderLayer(nn.Module):
+class EncoderLayer(Recomputable):
     """Self-attention, then feed-forward."""
 
     def __init__(self, shape: Shape, relative: Relative) -> None:
@@ -109,7 +110,7 @@ class EncoderLayer(nn.Module):
         return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(Recomputable):
     """Masked self-attention, cross-attention over the memory, then feed-forward."""
 
     def __init__(self, shape: Shape, relative: Relative) -> None:
