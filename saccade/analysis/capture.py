@@ -15,7 +15,7 @@ from torch import Tensor
 
 from saccade.analysis.mechanisms import Place, heads_of, places
 from saccade.attention.scores import Additive
-from saccade.attention.watching import Asked, watching
+from saccade.attention.watching import HOPS, Asked, watching
 from saccade.data.batching import Batch
 from saccade.errors import SaccadeError
 from saccade.looking.look import STACKS
@@ -112,7 +112,7 @@ class _Caught:
         place = self.places.get(id(asked.score.origin))
         if place is None:
             return
-        if place.hops:  # the queries are the heads
+        if place.looks == HOPS:  # the queries are the heads
             asked = asked._replace(queries=asked.queries.transpose(1, 2))
         for part in place.parts(asked.shape[2], asked.shape[3], self.sources):
             names = [HeadName(*part.site, head) for head in range(asked.shape[1])]
