@@ -3,17 +3,35 @@ const LABEL_FROM = 13;  // pixels a cell must have before each of them is labell
 const SLANT_FROM = 18;  // and before the names of columns may slant
 const FIGURE_FROM = 30, LEAST_FIGURE = 0.095;  // and before weights are written into cells
 const SMALLEST = 2, LARGEST = 42, MOST_ZOOM = 48;
-const SLANT = Math.PI / 3.6;
+const SLANT = Math.PI / 3.6, OVERHANG = 46;  // slanted names of the last columns need room to their right
 const KEYS = {
   ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1],
   PageUp: [-10, 0], PageDown: [10, 0], Home: [0, -Infinity], End: [0, Infinity],
 };
 
-const measuring = el("canvas").getContext("2d");
+const measuring = el("canvas").getContext("2d"), widths = new Map();
 
 function widthOf(text, font) {
-  measuring.font = font;
-  return measuring.measureText(text).width;
+  if (!widths.has(font)) widths.set(font, new Map());
+  const known = widths.get(font);
+  if (!known.has(text)) {
+    measuring.font = font;
+    known.set(text, measuring.measureText(text).width);
+  }
+  return known.get(text);
+}
+
+// The width of the names of rows.
+const namesRoom = (rows, font) => Math.min(150, Math.max(24, ...rows.map((each) => widthOf(each.text, font))) + 14);
+
+// The pixels of a cell with which a map fills its room, its names readable if that can be.
+function fittingSize({ matrix, rows }, font, room) {
+  const wide = room.width - namesRoom(rows, font) - 8, fit = Math.floor(wide / matrix.columns);
+  const tall = Math.floor(room.height / matrix.rows);
+  if (Math.max(matrix.rows, matrix.columns) > 60) return Math.max(SMALLEST, Math.min(fit, tall));
+  const size = Math.min(LARGEST, fit, Math.max(tall, LABEL_FROM + 3));
+  if (size < SLANT_FROM || size * matrix.columns + OVERHANG <= wide) return Math.max(SMALLEST, size);
+  return Math.max(LABEL_FROM, Math.floor((wide - OVERHANG) / matrix.columns));
 }
 
 class HeatMap {
@@ -42,51 +60,42 @@ class HeatMap {
     this.cell = null;
   }
 
-  // `shown`: matrix, labels of rows and columns, name of the stack, title.
-  show(shown, shades, scale, room, zoom) {
+  // `shown`: matrix, labels of rows and columns, name of the stack, title. `size`: pixels of a cell.
+  show(shown, shades, scale, size) {
     this.shown = shown;
+    this.size = size;
     const { matrix, rows, columns, name, title } = shown;
     this.title.replaceChildren(el("span", { text: name }), el("small", { text: title }));
     this.map.setAttribute("aria-label", `${name} attention, ${title}: ${matrix.rows} rows that look at ` +
       `${matrix.columns} columns. Arrow keys move from cell to cell, Enter chooses the row.`);
     this.element.dataset.stack = shown.stack;
     paint(this.canvas, matrix, shades, scale);
-    this.lay(room, zoom);
+    this.lay();
     this.label(rows, columns);
     this.figures(shades, scale);
     this.focus(null);
   }
 
-  lay(room, zoom) {
-    const { matrix, rows } = this.shown;
-    const style = getComputedStyle(this.element), font = `${style.fontSize} ${style.fontFamily}`;
-    this.font = font;
-    const side = Math.min(150, Math.max(...rows.map((each) => widthOf(each.text, font)), 24) + 14);
-    const fit = Math.floor((room.width - side - 8) / matrix.columns);
-    const tall = Math.floor(room.height / matrix.rows);
-    this.size = Math.max(SMALLEST, Math.min(LARGEST, fit, Math.max(tall, LABEL_FROM + 3)));
-    if (matrix.rows > 60 || matrix.columns > 60) this.size = Math.max(SMALLEST, Math.min(fit, tall));
-    // Slanted names of the last columns need room to their right.
-    const over = this.size >= SLANT_FROM ? 46 : 0;
-    if (over && this.size * matrix.columns + over > room.width - side) {
-      this.size = Math.max(LABEL_FROM, Math.floor((room.width - side - over) / matrix.columns));
-    }
-    this.size = Math.max(SMALLEST, Math.min(MOST_ZOOM, Math.round(this.size * 1.5 ** zoom)));
-    this.over = this.size >= SLANT_FROM ? over : 0;
-    const { size } = this;
+  lay() {
+    const { size, shown: { matrix, rows } } = this;
     this.map.style.width = this.top.style.width = `${size * matrix.columns}px`;
     this.map.style.height = this.side.style.height = `${size * matrix.rows}px`;
     this.map.style.setProperty("--size", `${size}px`);
     this.map.classList.toggle("ruled", size >= 9);
-    this.side.style.width = `${side}px`;
-    this.map.style.marginRight = `${this.over}px`;
+    this.side.style.width = `${namesRoom(rows, this.font)}px`;
+    this.map.style.marginRight = `${size >= SLANT_FROM ? OVERHANG : 0}px`;
+  }
+
+  get font() {
+    const style = getComputedStyle(this.element);
+    return `${style.fontSize} ${style.fontFamily}`;
   }
 
   label(rows, columns) {
     const every = Math.ceil(LABEL_FROM / this.size);
     const slanted = this.size >= SLANT_FROM;
     const names = columns.filter((_, i) => i % every === 0);
-    const longest = Math.min(130, Math.max(...names.map((each) => widthOf(each.text, this.font))) + 4);
+    const { font } = this, longest = Math.min(130, Math.max(...names.map((each) => widthOf(each.text, font))) + 4);
     const rise = slanted ? Math.sin(SLANT) * longest + 12 : longest + 6;
     this.top.style.height = `${Math.ceil(rise)}px`;
     this.top.classList.toggle("upright", !slanted);

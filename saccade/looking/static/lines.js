@@ -19,7 +19,11 @@ class Lines {
     this.shown = shown;
     this.names[0].textContent = above;
     this.names[1].textContent = below;
-    this.nodes = { column: this.write(this.above, shown.columns, "column"), row: this.write(this.below, shown.rows, "row") };
+    const key = JSON.stringify([shown.columns, shown.rows]);
+    if (key !== this.key) {  // another head of the same words leaves them as they are
+      this.key = key;
+      this.nodes = { column: this.write(this.above, shown.columns, "column"), row: this.write(this.below, shown.rows, "row") };
+    }
     const long = shown.matrix.rows > MOST_WORDS || shown.matrix.columns > MOST_WORDS;
     this.element.classList.toggle("long", long);
     this.draw(null);
@@ -51,7 +55,7 @@ class Lines {
     if (!cell || cell.row === null || !this.element.classList.contains("long")) return;
     const best = this.shown.matrix.strongest()[cell.row];
     for (const [text, node] of [[this.below, this.nodes.row[cell.row]], [this.above, this.nodes.column[best]]]) {
-      if (node) text.scrollTop = node.offsetTop - text.offsetTop - text.clientHeight / 2 + node.offsetHeight / 2;
+      if (node) text.scrollTop = node.offsetTop - text.clientHeight / 2 + node.offsetHeight / 2;
     }
   }
 

@@ -131,16 +131,10 @@ class View {
     const start = performance.now();
     this.panels = panels;
     this.shades = shadesOf(this.theme);
-    this.heats = panels.map((_, i) => new HeatMap({
-      point: (cell) => this.point(cell, i), choose: (cell) => this.choose(cell, i),
-    }));
-    // A map that had the focus keeps it.
-    const focused = [...this.maps.children].findIndex((map) => map.contains(document.activeElement));
-    this.maps.replaceChildren(...this.heats.map((heat) => heat.element));
-    this.maps.classList.toggle("several", panels.length > 1);
-    this.middle.classList.toggle("wide", panels.length > 1);
-    this.heats.forEach((heat, i) => heat.show(panels[i], this.shades, this.scaleFor(panels[i]), this.room(panels.length), this.zoom));
-    if (focused >= 0 && this.heats[focused]) this.heats[focused].map.focus();
+    this.place(panels.length);
+    const room = this.room(panels.length), fits = panels.map((panel) => fittingSize(panel, this.heats[0].font, room));
+    const size = Math.max(SMALLEST, Math.min(MOST_ZOOM, Math.round(Math.min(...fits) * 1.5 ** this.zoom)));
+    this.heats.forEach((heat, i) => heat.show(panels[i], this.shades, this.scaleFor(panels[i]), size));
     this.offer();
     paintRamp(this.ramp, this.shades);
     this.greatest.textContent = this.scale === "one" ? "1" : panels.map((panel) => written(panel.matrix.greatest())).join(" / ");
@@ -150,6 +144,17 @@ class View {
     this.point(null);
     this.root.dataset.drawn = drawing;
     this.root.dataset.milliseconds = (performance.now() - start).toFixed(1);
+  }
+
+  // So many maps; those that are there already stay, with the keyboard's focus and how far they are scrolled.
+  place(count) {
+    if (this.heats && this.heats.length === count) return;
+    this.heats = Array.from({ length: count }, (_, i) => new HeatMap({
+      point: (cell) => this.point(cell, i), choose: (cell) => this.choose(cell, i),
+    }));
+    this.maps.replaceChildren(...this.heats.map((heat) => heat.element));
+    this.maps.classList.toggle("several", count > 1);
+    this.middle.classList.toggle("wide", count > 1);
   }
 
   room(count) {
@@ -288,7 +293,7 @@ class View {
     let width = 0;
     const size = new ResizeObserver(() => {
       if (Math.abs(this.root.clientWidth - width) > 1 && width) this.draw();
-      else if (width) this.lines.draw(null);
+      else if (width) this.lines.draw(this.lines.cell);
       width = this.root.clientWidth;
     });
     size.observe(this.root);

@@ -68,7 +68,7 @@ class Steps {
     });
     const node = this.nodes[first];
     if (focused) node.focus({ preventScroll: true });
-    this.chips.scrollTop = Math.max(0, node.offsetTop - this.chips.offsetTop - this.chips.clientHeight / 2);
+    this.chips.scrollTop = Math.max(0, node.offsetTop - this.chips.clientHeight / 2);
     const parts = [];
     for (let i = first; i <= this.chosen[1]; i++) parts.push(this.table(i));
     this.choices.replaceChildren(...parts);
