@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,11 +13,13 @@ from saccade.errors import SaccadeError
 from saccade.looking.terminal import draw_alignment, merge_to_words
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import RenderableType
 
     from saccade.translator import Translator
 
 Array = npt.NDArray[np.float64]
+NOTHING = "there is no alignment to draw: the model has no attention, or the sentence is empty"
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,10 +99,28 @@ class Translation:
         """The pieces of the translation by number, without its end."""
         return list(self._ids)
 
+    def plot(self) -> "Figure":
+        """The alignment as a figure of matplotlib, which notebooks show and `savefig` writes."""
+        from saccade.looking.pictures import draw_map
+
+        if self.word_attention is None:
+            raise SaccadeError(NOTHING)
+        return draw_map(self.word_attention, self.target_words, self.source_words, self.text)
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the translation and, where there is one, its alignment. Nothing is loaded."""
+        from saccade.looking.svg import heat_map_svg
+
+        said = f"<p>{escape(self.text)} <small>{self.score:.2f}</small></p>"
+        if self.word_attention is None:
+            return f"<div>{said}</div>"
+        svg = heat_map_svg(self.word_attention, self.target_words, self.source_words, f"alignment: {self.text}")
+        return f'<div>{said}<div style="overflow: auto">{svg}</div></div>'
+
     def draw(self) -> "RenderableType":
         """The alignment as something rich can print in a terminal."""
         if self.word_attention is None:
-            raise SaccadeError("there is no alignment to draw: the model has no attention, or the sentence is empty")
+            raise SaccadeError(NOTHING)
         return draw_alignment(self.word_attention, self.target_words, self.source_words)
 
 
