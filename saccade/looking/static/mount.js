@@ -124,8 +124,11 @@ class View {
   }
 
   async draw(thumbs = false) {
-    if (!this.stacks.length) return;
     const drawing = this.drawing = (this.drawing || 0) + 1;
+    if (!this.stacks.length) {
+      this.root.dataset.drawn = drawing;
+      return;
+    }
     const panels = await Promise.all(this.visible.map((stack) => this.shown(stack)));
     if (drawing !== this.drawing) return;
     const start = performance.now();
