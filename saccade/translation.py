@@ -109,13 +109,15 @@ class Translation:
 
     def _repr_html_(self) -> str:
         """What a notebook shows: the translation and, where there is one, its alignment. Nothing is loaded."""
-        from saccade.looking.svg import heat_map_svg
+        from saccade.looking.svg import MOST, heat_map_svg
 
         said = f"<p>{escape(self.text)} <small>{self.score:.2f}</small></p>"
         if self.word_attention is None:
             return f"<div>{said}</div>"
         svg = heat_map_svg(self.word_attention, self.target_words, self.source_words, f"alignment: {self.text}")
-        return f'<div>{said}<div style="overflow: auto">{svg}</div></div>'
+        cut = max(self.word_attention.shape) > MOST
+        note = f"<small>The first {MOST} words of each side; plot() draws them all.</small>" if cut else ""
+        return f'<div>{said}<div style="overflow: auto">{svg}</div>{note}</div>'
 
     def draw(self) -> "RenderableType":
         """The alignment as something rich can print in a terminal."""

@@ -1,15 +1,12 @@
 """See where a model looks: `saccade inspect`."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
 from saccade.commands.app import Device, Engine, Folder, app
 from saccade.errors import SaccadeError
-
-if TYPE_CHECKING:
-    from saccade.looking.look import Look
 
 
 @app.command()
@@ -46,6 +43,7 @@ def inspect(
     from saccade.looking.figures import check_figure
     from saccade.looking.json import to_json
     from saccade.looking.maps import heads_of
+    from saccade.looking.page import look_page
     from saccade.looking.pictures import save_look
     from saccade.looking.telling import draw_look
 
@@ -58,18 +56,9 @@ def inspect(
         raise SaccadeError(f"--html {html}: the page is an HTML file; give it a name that ends in .html")
     if path > (1 if target is not None else n_best):
         raise SaccadeError(f"--path {path}: there is only --n-best {n_best} to choose from; ask for more")
-    search = {} if beam is None else {"beam": max(beam, n_best)}
-    look = look_at(
-        load(folder, device, engine=engine),
-        text,
-        target,
-        layers,
-        heads,
-        n_best,
-        alternatives,
-        stacks=stacks,
-        **search,
-    )
+    search: dict[str, Any] = {} if beam is None else {"beam": beam}
+    translator = load(folder, device, engine=engine)
+    look = look_at(translator, text, target, layers, heads, n_best, alternatives, stacks=stacks, **search)
     if path > len(look.paths):
         raise SaccadeError(f"--path {path}: the search has found {len(look.paths)}; widen it with --beam")
     if as_json:
@@ -79,17 +68,11 @@ def inspect(
         typer.echo(f"{png}", err=as_json)
     if html is not None:
         with writing(html, "choose another --html"):
-            write_text(html, _page(look))
+            write_text(html, look_page(look))
         typer.echo(f"{html}", err=as_json)
     if in_terminal:
         chosen = heads_of(look, path - 1) if (layer, head, stack) != (None, None, None) else ()
         Console().print(draw_look(look, chosen, path - 1))
-
-
-def _page(look: "Look") -> str:
-    from saccade.looking.page import look_page
-
-    return look_page(look)
 
 
 def _numbers(option: str, given: str | None) -> list[int] | None:

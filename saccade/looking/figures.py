@@ -54,7 +54,11 @@ def save_figure(plot: Plot, path: Path) -> None:
 
 def write_figure(figure: Any, path: Path) -> None:
     """Write a figure of matplotlib, on white."""
-    with writing(path), written_atomically(path) as part:
+    import matplotlib
+
+    # How text and names are written is asked for when the file is, not when the figure is drawn.
+    style = {name: _STYLE[name] for name in ("svg.fonttype", "svg.hashsalt")}
+    with matplotlib.rc_context(style), writing(path), written_atomically(path) as part:
         # The date is left out of the file, so that the same numbers give the same bytes.
         dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {}}
         figure.savefig(part, dpi=160, metadata=dates[path.suffix.lower()], facecolor="white")

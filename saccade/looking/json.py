@@ -55,7 +55,8 @@ def to_dict(look: Look, written: Callable[[Array], Any] | None = None) -> dict[s
 
 def to_json(look: Look) -> str:
     """The look as one line of JSON."""
-    return json.dumps(to_dict(look), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(to_dict(look), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode("utf-8", "replace").decode("utf-8")  # half of a surrogate pair has no UTF-8
 
 
 def from_json(text: str, where: str = "the look") -> Look:

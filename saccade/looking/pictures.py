@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path as File
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
@@ -34,11 +35,11 @@ def draw_look(look: Look, path: int = 0) -> "Figure":
     grid_width, grid_height = (columns * _THUMBNAIL + 0.9, len(rows) * (_THUMBNAIL + 0.22)) if rows else (0.0, 0.0)
     with _styled() as Figure:
         figure = Figure(figsize=(width + grid_width + 0.3, max(height, grid_height, 1.5) + 0.7), layout="constrained")
-        figure.suptitle(_plain(f"{look.model}: {look.paths[path].target.text}"), fontsize=11, wrap=True)
+        figure.suptitle(_plain(shorten(f"{look.model}: {look.paths[path].target.text}", 100)), fontsize=11)
         sides = [share for share in (width, grid_width) if share]
         parts = iter(figure.subfigures(1, len(sides), squeeze=False, width_ratios=sides)[0])
         if large is not None:
-            _heat_map(next(parts).subplots(), large)
+            _heat_map(_upper(next(parts), height, max(height, grid_height)).subplots(), large)
         if rows:
             _thumbnails(next(parts), rows, columns)
     return figure
@@ -69,6 +70,13 @@ def _grid(heads: Sequence[HeadWeights]) -> list[list[HeadWeights]]:
     return [rows[place] for place in sorted(rows)]
 
 
+def _upper(part: Any, height: float, whole: float) -> Any:
+    """So much of a part of a figure, from the top; the rest stays empty."""
+    if whole - height < _CELL:
+        return part
+    return part.subfigures(2, 1, height_ratios=[height, whole - height])[0]
+
+
 def _thumbnails(part: Any, rows: list[list[HeadWeights]], columns: int) -> None:
     grid = part.subplots(len(rows), columns, squeeze=False)
     for of_row, heads in zip(grid, rows, strict=True):
@@ -86,7 +94,7 @@ def _thumbnails(part: Any, rows: list[list[HeadWeights]], columns: int) -> None:
 
 def _heat_map(axes: Any, drawn: Map) -> None:
     image = axes.imshow(drawn.weights, cmap=COLOURS, vmin=0, vmax=1, interpolation="nearest", aspect="equal")
-    axes.set_anchor("N")
+    axes.set_anchor("N")  # where the room is not the map's own shape
     axes.set_title(drawn.title, fontsize=10)
     for axis, names, turned in ((axes.xaxis, drawn.columns, 60), (axes.yaxis, drawn.rows, 0)):
         every = -(-len(names) // 48)
@@ -101,7 +109,7 @@ def _heat_map(axes: Any, drawn: Map) -> None:
     axes.tick_params(which="minor", length=0)
     for side in axes.spines.values():
         side.set(color="#999999", linewidth=0.6)
-    axes.figure.colorbar(image, ax=axes, shrink=0.6, ticks=[0, 0.5, 1])
+    axes.figure.colorbar(image, ax=axes, shrink=0.5, ticks=[0, 0.5, 1])
 
 
 def _size(drawn: Map) -> tuple[float, float]:

@@ -19,13 +19,12 @@ def heat_map_svg(weights: npt.ArrayLike, rows: Sequence[str], columns: Sequence[
     rows, columns = [_shown(row) for row in rows[:MOST]], [_shown(column) for column in columns[:MOST]]
     left = max((len(row) for row in rows), default=0) * LETTER + 8
     top = max((len(column) for column in columns), default=0) * LETTER * 0.8 + 16
+    rows, columns = [escape(row) for row in rows], [escape(column) for column in columns]
     width, height = left + CELL * len(columns) + top * 0.7, top + CELL * len(rows) + 2
     parts = []
     for i, column in enumerate(columns):
-        x = left + CELL * (i + 0.6)
-        parts.append(
-            f'<text x="{x:.1f}" y="{top - 6:.1f}" transform="rotate(-52 {x:.1f} {top - 6:.1f})">{column}</text>'
-        )
+        place = f"{left + CELL * (i + 0.6):.1f} {top - 6:.1f}"
+        parts.append(f'<text transform="translate({place}) rotate(-52)">{column}</text>')
     for j, row in enumerate(rows):
         y = top + CELL * j
         parts.append(f'<text x="{left - 6:.1f}" y="{y + CELL * 0.7:.1f}" text-anchor="end">{row}</text>')
@@ -33,7 +32,7 @@ def heat_map_svg(weights: npt.ArrayLike, rows: Sequence[str], columns: Sequence[
             weight = float(array[j, i])
             shade = min(max(weight, 0.0), 1.0) if np.isfinite(weight) else 0.0
             parts.append(
-                f'<rect x="{left + CELL * i:.1f}" y="{y:.1f}" width="{CELL - 1}" height="{CELL - 1}" fill="#2f7fd6" '
+                f'<rect x="{left + CELL * i:.1f}" y="{y:.1f}" width="{CELL - 1}" height="{CELL - 1}" fill="#3b8eea" '
                 f'fill-opacity="{0.04 + 0.96 * shade:.3f}"><title>{row} – {column}: {weight:.3f}</title></rect>'
             )
     return (
@@ -44,6 +43,6 @@ def heat_map_svg(weights: npt.ArrayLike, rows: Sequence[str], columns: Sequence[
 
 
 def _shown(word: str) -> str:
-    """Escaped, without characters that no document may hold, and not longer than a label can be."""
+    """Without characters that no document may hold, and not longer than a label can be."""
     kept = "".join(character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in word)
-    return escape(kept if len(kept) <= 24 else kept[:23] + "…")
+    return kept if len(kept) <= 24 else kept[:23] + "…"

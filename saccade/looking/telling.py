@@ -1,4 +1,4 @@
-"""A look in the terminal: what was written, where the model looked, how sure it was, and what else it might have said."""
+"""A look in the terminal: what was written, where the model looked, how sure it was, what else it considered."""
 
 from collections.abc import Iterator, Sequence
 
