@@ -18,15 +18,13 @@ class Matrix {
     return top;
   }
 
-  // The column that each row is highest in, -1 for a row that looks nowhere.
-  strongest() {
-    return Array.from({ length: this.rows }, (_, row) => {
-      let best = -1, top = 0;
-      for (let column = 0; column < this.columns; column++) {
-        if (this.at(row, column) > top) [best, top] = [column, this.at(row, column)];
-      }
-      return best;
-    });
+  // The column that a row is highest in, -1 for a row that looks nowhere.
+  strongest(row) {
+    let best = -1, top = 0;
+    for (let column = 0; column < this.columns; column++) {
+      if (this.at(row, column) > top) [best, top] = [column, this.at(row, column)];
+    }
+    return best;
   }
 }
 

@@ -2,7 +2,7 @@
 const LABEL_FROM = 13;  // pixels a cell must have before each of them is labelled
 const SLANT_FROM = 18;  // and before the names of columns may slant
 const FIGURE_FROM = 30, LEAST_FIGURE = 0.095;  // and before weights are written into cells
-const SMALLEST = 2, LARGEST = 42, MOST_ZOOM = 48;
+const SMALLEST = 2, LARGEST = 48, MOST_ZOOM = 60;
 const SLANT = Math.PI / 3.6, OVERHANG = 46;  // slanted names of the last columns need room to their right
 const KEYS = {
   ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1],
@@ -34,6 +34,12 @@ function fittingSize({ matrix, rows }, font, room) {
   return Math.max(LABEL_FROM, Math.floor((wide - OVERHANG) / matrix.columns));
 }
 
+// The height of the names of columns.
+function namesRise({ columns }, font, size) {
+  const longest = Math.min(130, Math.max(...columns.map((each) => widthOf(each.text, font))) + 4);
+  return size >= SLANT_FROM ? Math.sin(SLANT) * longest + 12 : longest + 6;
+}
+
 class HeatMap {
   // `act`: what to do when a cell is pointed at (or none), and when it is chosen.
   constructor(act) {
@@ -60,8 +66,9 @@ class HeatMap {
     this.cell = null;
   }
 
-  // `shown`: matrix, labels of rows and columns, name of the stack, title. `size`: pixels of a cell.
-  show(shown, shades, scale, size) {
+  // `shown`: matrix, labels of rows and columns, name of the stack, title. `size`, `rise`: pixels of a cell and of the
+  // names above, which maps side by side have in common.
+  show(shown, shades, scale, size, rise) {
     this.shown = shown;
     this.size = size;
     const { matrix, rows, columns, name, title } = shown;
@@ -71,7 +78,7 @@ class HeatMap {
     this.element.dataset.stack = shown.stack;
     paint(this.canvas, matrix, shades, scale);
     this.lay();
-    this.label(rows, columns);
+    this.label(rows, columns, rise);
     this.figures(shades, scale);
     this.focus(null);
   }
@@ -91,14 +98,10 @@ class HeatMap {
     return `${style.fontSize} ${style.fontFamily}`;
   }
 
-  label(rows, columns) {
+  label(rows, columns, rise) {
     const every = Math.ceil(LABEL_FROM / this.size);
-    const slanted = this.size >= SLANT_FROM;
-    const names = columns.filter((_, i) => i % every === 0);
-    const { font } = this, longest = Math.min(130, Math.max(...names.map((each) => widthOf(each.text, font))) + 4);
-    const rise = slanted ? Math.sin(SLANT) * longest + 12 : longest + 6;
     this.top.style.height = `${Math.ceil(rise)}px`;
-    this.top.classList.toggle("upright", !slanted);
+    this.top.classList.toggle("upright", this.size < SLANT_FROM);
     const make = (each, i, axis) => {
       const node = el("span", { dir: "auto", text: each.text, title: each.text, class: each.special ? "special" : null });
       node.style[axis] = `${(i + 0.5) * this.size}px`;

@@ -53,7 +53,7 @@ class Lines {
   // In a long text, bring a word and what it looks at most into sight.
   reveal(cell) {
     if (!cell || cell.row === null || !this.element.classList.contains("long")) return;
-    const best = this.shown.matrix.strongest()[cell.row];
+    const best = this.shown.matrix.strongest(cell.row);
     for (const [text, node] of [[this.below, this.nodes.row[cell.row]], [this.above, this.nodes.column[best]]]) {
       if (node) text.scrollTop = node.offsetTop - text.clientHeight / 2 + node.offsetHeight / 2;
     }

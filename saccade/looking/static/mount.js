@@ -1,5 +1,5 @@
 // The view as a whole: what is chosen, and what is drawn anew when it changes.
-const TALLEST = 600;  // pixels of a map, if its cells are not labelled
+const TALLEST = 520;  // pixels of a map, if its cells are not labelled
 
 class View {
   constructor(element, look, options) {
@@ -33,6 +33,11 @@ class View {
     return this.stack === "all" ? this.stacks : [this.stack];
   }
 
+  // Which of the maps is described when none is pointed at: that of the alignment, if there is one.
+  get first() {
+    return Math.max(0, this.panels.findIndex((panel) => panel.stack === "cross"));
+  }
+
   get theme() {
     const set = document.documentElement.dataset.theme;
     if (set === "light" || set === "dark") return set;
@@ -51,6 +56,7 @@ class View {
     this.ramp = el("canvas", { class: "ramp" });
     this.greatest = el("span", { class: "greatest", text: "1" });
     const legend = el("div", { class: "legend", "aria-hidden": true }, el("span", { text: "0" }), this.ramp, this.greatest);
+    this.tip = el("div", { class: "tip", "aria-hidden": true, hidden: true });
     this.told = el("ol");
     const told = el("details", { class: "told" }, el("summary", { text: "Strongest links, in words" }), this.told);
     this.layer = selection("Layer", "layer", (value) => this.pick({ layer: value }));
@@ -64,7 +70,7 @@ class View {
     const many = this.stacks.some((stack) => this.heads(stack).length > 1);
     this.root.replaceChildren(...[this.options.header === false ? null : this.heading(),
       seen ? el("section", { class: "card" }, this.lines.element) : nothing,
-      this.middle = el("div", { class: "middle" }, seen ? heat : null, side), many ? this.all.element : null].filter(Boolean));
+      this.middle = el("div", { class: "middle" }, seen ? heat : null, side), many ? this.all.element : null, this.tip].filter(Boolean));
     this.root.classList.toggle("alone", look.paths.length < 2 && !look.paths.some((path) => path.steps.length));
   }
 
@@ -135,16 +141,18 @@ class View {
     this.panels = panels;
     this.shades = shadesOf(this.theme);
     this.place(panels.length);
-    const room = this.room(panels.length), fits = panels.map((panel) => fittingSize(panel, this.heats[0].font, room));
+    const room = this.room(panels.length), { font } = this.heats[0];
+    const fits = panels.map((panel) => fittingSize(panel, font, room));
     const size = Math.max(SMALLEST, Math.min(MOST_ZOOM, Math.round(Math.min(...fits) * 1.5 ** this.zoom)));
-    this.heats.forEach((heat, i) => heat.show(panels[i], this.shades, this.scaleFor(panels[i]), size));
+    const rise = Math.max(...panels.map((panel) => namesRise(panel, font, size)));
+    this.heats.forEach((heat, i) => heat.show(panels[i], this.shades, this.scaleFor(panels[i]), size, rise));
     this.offer();
     paintRamp(this.ramp, this.shades);
     this.greatest.textContent = this.scale === "one" ? "1" : panels.map((panel) => written(panel.matrix.greatest())).join(" / ");
-    this.tell(panels.find((panel) => panel.stack === "cross") || panels[0]);
+    this.tell(panels[this.first]);
     this.all.mark(this.chosen);
     if (thumbs) this.thumbs();
-    this.point(null);
+    this.point(null, this.first);
     this.root.dataset.drawn = drawing;
     this.root.dataset.milliseconds = (performance.now() - start).toFixed(1);
   }
@@ -184,13 +192,27 @@ class View {
     this.lines.show(panel, panel.stack === "decoder" ? "written so far" : "source", looking);
   }
 
-  point(cell, which = 0) {
+  point(cell, which) {
     const panel = this.panels[which];
     if (cell || !this.panels.includes(this.inLines)) this.write(panel);
     this.heats.forEach((heat, i) => heat.focus(i === which ? cell : null));
     if (cell && cell.column !== null) this.lines.reveal(cell);
     this.lines.draw(cell);
     this.readout.replaceChildren(...this.say(cell, panel));
+    this.hint(this.heats[which]);
+  }
+
+  // The value beside its cell: the line below a tall map may be out of sight.
+  hint(heat) {
+    const { cell, shown } = heat;
+    this.tip.hidden = !cell;
+    if (!cell) return;
+    this.tip.replaceChildren(el("bdi", { text: shown.rows[cell.row].bare }), " \u2192 ",
+      el("bdi", { text: shown.columns[cell.column].bare }), el("b", { text: written(shown.matrix.at(cell.row, cell.column)) }));
+    const frame = this.root.getBoundingClientRect(), box = heat.mark.getBoundingClientRect();
+    const most = frame.width - this.tip.offsetWidth - 2;
+    this.tip.style.left = `${Math.max(2, Math.min(most, box.right - frame.left + 10))}px`;
+    this.tip.style.top = `${box.bottom - frame.top + 10}px`;
   }
 
   say(cell, panel) {
@@ -201,7 +223,7 @@ class View {
       return [word(rows[row]), " looks at ", word(columns[column]), " ", el("b", { class: "value", text: written(matrix.at(row, column)) })];
     }
     if (row !== null) {
-      const best = matrix.strongest()[row];
+      const best = matrix.strongest(row);
       return best < 0 ? [word(rows[row]), " looks nowhere"] : [word(rows[row]), " looks most at ", word(columns[best]), " ",
         el("b", { class: "value", text: written(matrix.at(row, best)) })];
     }
@@ -220,8 +242,8 @@ class View {
   }
 
   tell(panel) {
-    const { matrix, rows, columns } = panel, strongest = matrix.strongest();
-    const links = strongest.map((column, row) => ({ row, column })).filter((each) => each.column >= 0);
+    const { matrix, rows, columns } = panel;
+    const links = rows.map((_, row) => ({ row, column: matrix.strongest(row) })).filter((each) => each.column >= 0);
     const weight = ({ row, column }) => matrix.at(row, column);
     if (links.length > 60) links.sort((a, b) => weight(b) - weight(a)).length = 60;
     this.told.replaceChildren(...links.map((each) => el("li", {}, el("bdi", { text: rows[each.row].bare }), " looks most at ",
