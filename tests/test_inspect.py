@@ -169,6 +169,8 @@ def test_threads_look_at_the_same_time(translator, look):
 
 
 def test_another_family_is_looked_at_alike(second):
+    with pytest.raises(SaccadeError, match="stack encoder: the model attends in cross alone; choose of these"):
+        saccade.load(second).inspect(SENTENCE, stacks=["encoder"])
     look = saccade.load(second).inspect(SENTENCE)
     (head,) = heads_of(look)
     assert (head.stack, head.layer, head.head) == (CROSS, 1, 1)
@@ -291,6 +293,10 @@ def test_a_model_without_attention_says_so(look):
     assert "has no attention" in said(bare)
 
 
+def test_a_path_without_words_is_not_called_a_model_without_attention(translator):
+    assert "Nothing was written" in said(translator.inspect(SENTENCE, ""))
+
+
 # the command
 
 
@@ -357,8 +363,8 @@ def test_a_picture_without_matplotlib_says_what_to_install(command, trained, mon
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     done = command("inspect", trained, SENTENCE, "--png", "look.png")
     assert done.status == 2
-    assert "look.png: a figure needs matplotlib; run: pip install 'saccade[plots]'" in done.err
-    with pytest.raises(SaccadeError, match="a picture needs matplotlib; run: pip install"):
+    assert "look.png: figures need matplotlib; run: pip install 'saccade[plots]'" in done.err
+    with pytest.raises(SaccadeError, match="pictures need matplotlib; run: pip install"):
         translator.translate(SENTENCE).plot()
 
 
