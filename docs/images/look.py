@@ -1,4 +1,4 @@
-"""Draws the pages of docs/inspect.md: python docs/images/look.py runs/en-de, the folder of a model of dates and numbers."""
+"""Draws the pages of docs/inspect.md: python docs/images/look.py runs/en-de, a model of dates and numbers."""
 
 import sys
 import tempfile
