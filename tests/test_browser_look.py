@@ -386,3 +386,11 @@ def test_a_model_without_attention_still_shows_its_steps(opened):
     page = opened(Look("rnn", LOOK.source, (type(path)(path.target, path.score, path.steps),)))
     page.wait_for_selector(".chip")
     assert "no attention" in page.inner_text(".nothing")
+
+
+def test_a_text_that_is_only_read_shows_what_the_encoder_looked_at(opened):
+    page = opened(Look("reader", LOOK.source, (), LOOK.encoder))
+    read = merge_to_words(weights_of(LOOK.encoder, ENCODER), LOOK.source.words, LOOK.source.words)
+    assert shows(hover(page, 3, 4), read[3, 4])
+    with page.expect_download():
+        page.get_by_role("button", name="Save the map as SVG").click()

@@ -20,7 +20,7 @@ class View {
     this.zoom = 0;
     this.chosen = Object.fromEntries(this.stacks.map((stack) => [stack, new Set(this.heads(stack).map(headKey))]));
     this.root = el("div", { class: "saccade-look" });
-    this.build();
+    build(this);
     element.replaceChildren(this.root);
     this.watch();
     this.step.show(look.paths[0]);
@@ -48,142 +48,6 @@ class View {
     const set = document.documentElement.dataset.theme;
     if (set === "light" || set === "dark") return set;
     return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-  }
-
-  build() {
-    const { look, id } = this;
-    const shown = () => Math.max(0, this.panels.indexOf(this.inLines)); // the map whose texts are shown
-    this.lines = new Lines({
-      point: (cell) => this.point(cell, shown()),
-      choose: (cell) => this.choose(cell, shown()),
-    });
-    this.all = new Heads({ open: (...which) => this.open(...which), toggle: (...which) => this.toggle(...which) });
-    this.step = new Steps();
-    this.paths = new Paths(`${id}-path`, (path) => this.turnTo(path));
-    this.maps = el("div", { class: "maps" });
-    this.readout = el("output", { class: "readout", "aria-live": "polite" });
-    this.ramp = el("canvas", { class: "ramp" });
-    this.greatest = el("span", { class: "greatest", text: "1" });
-    const legend = el(
-      "div",
-      { class: "legend", "aria-hidden": true },
-      el("span", { text: "0" }),
-      this.ramp,
-      this.greatest,
-    );
-    this.tip = el("div", { class: "tip", "aria-hidden": true, hidden: true });
-    this.told = el("ol");
-    const told = el("details", { class: "told" }, el("summary", { text: "Strongest links, in words" }), this.told);
-    this.layer = selection("Layer", "layer", (value) => this.pick({ layer: value }));
-    this.head = selection("Head", "head", (value) => this.pick({ head: value }));
-    const heat = el(
-      "section",
-      { class: "card heat-card" },
-      this.controls(),
-      this.maps,
-      el("footer", {}, this.readout, legend),
-      told,
-    );
-    const side = el("div", { class: "side" }, look.paths.length > 1 ? this.paths.element : null, this.step.element);
-    const nothing = el(
-      "section",
-      { class: "card" },
-      el("p", { class: "nothing", text: "This model has no attention that could be shown: no weights were given." }),
-    );
-    const seen = this.stacks.length > 0;
-    const many = this.stacks.some((stack) => this.heads(stack).length > 1);
-    this.root.replaceChildren(
-      ...[
-        this.options.header === false ? null : this.heading(),
-        seen ? el("section", { class: "card" }, this.lines.element) : nothing,
-        (this.middle = el("div", { class: "middle" }, seen ? heat : null, side)),
-        many ? this.all.element : null,
-        this.tip,
-      ].filter(Boolean),
-    );
-    this.root.classList.toggle("alone", look.paths.length < 2 && !look.paths.some((path) => path.steps.length));
-  }
-
-  heading() {
-    const { source_language: from, target_language: to, ...others } = this.look.facts || {};
-    const told = Object.entries(others).filter(
-      ([, value]) => typeof value === "number" || (typeof value === "string" && value),
-    );
-    const facts = [...(from && to ? [["languages", `${from} \u2192 ${to}`]] : []), ...told];
-    const theme = el("button", {
-      type: "button",
-      class: "plain theme",
-      "aria-label": "Light or dark",
-      text: "\u25d1",
-      title: "Light or dark",
-      on: {
-        click: () => {
-          document.documentElement.dataset.theme = this.theme === "dark" ? "light" : "dark";
-        },
-      },
-    });
-    return el(
-      "header",
-      { class: "heading" },
-      el("h1", {}, el("bdi", { text: this.look.model || "Attention" })),
-      el(
-        "p",
-        { class: "facts" },
-        ...facts.map(([name, value]) => el("span", {}, el("i", { text: name.replaceAll("_", " ") }), ` ${value}`)),
-      ),
-      theme,
-    );
-  }
-
-  controls() {
-    const { id } = this,
-      name = (stack) => [stack, STACK_NAMES[stack]];
-    const stacks = [...this.stacks.map(name), ...(this.stacks.length > 1 ? [["all", "Side by side"]] : [])];
-    this.stackChoice = choice("Attention", `${id}-stack`, stacks, this.stack, (stack) => {
-      this.stack = stack;
-      this.draw();
-    });
-    const unit = choice(
-      "Unit",
-      `${id}-unit`,
-      [
-        ["words", "Words"],
-        ["pieces", "Pieces"],
-      ],
-      this.unit,
-      (value) => {
-        this.unit = value;
-        this.draw(true);
-      },
-    );
-    const scale = selection("Colour", "scale", (value) => {
-      this.scale = value;
-      this.draw(true);
-    });
-    scale.offer(Object.entries(SCALES), this.scale);
-    const button = (text, title, click) =>
-      el("button", { type: "button", class: "plain", text, title, "aria-label": title, on: { click } });
-    const zoom = (by) => {
-      this.zoom = Math.max(-4, Math.min(8, this.zoom + by));
-      this.draw();
-    };
-    return el(
-      "header",
-      { class: "controls" },
-      this.stacks.length > 1 ? this.stackChoice : null,
-      this.sided.some(splits) ? unit : null,
-      this.layer,
-      this.head,
-      scale,
-      el(
-        "span",
-        { class: "buttons" },
-        button("\u2212", "Smaller cells", () => zoom(-1)),
-        button("+", "Larger cells", () => zoom(1)),
-        button("SVG", "Save the map as SVG", () => saveSvg(this.picture(), "attention")),
-        button("PNG", "Save the map as PNG", () => savePng(this.picture(), "attention")),
-      ),
-    );
   }
 
   // The weights of a stack as they are shown: mean of the chosen heads, in the unit that is asked for.
@@ -291,6 +155,7 @@ class View {
   }
 
   point(cell, which) {
+    if (!this.panels) return; // nothing is unpacked yet
     const panel = this.panels[which];
     if (cell || !this.panels.includes(this.inLines)) this.write(panel);
     this.heats.forEach((heat, i) => heat.focus(i === which ? cell : null));
@@ -375,13 +240,13 @@ class View {
   picture() {
     const style = getComputedStyle(this.root),
       of = (name) => style.getPropertyValue(name).trim();
-    const { target } = this.look.paths[this.path];
+    const path = this.look.paths[this.path];
     return pictureOf(
       {
         shades: this.shades,
         scale: (panel) => this.scaleFor(panel),
         colours: { ground: of("--card"), ink: of("--ink"), soft: of("--soft") },
-        title: printable([this.look.model, this.look.source.text, target.text].filter(Boolean).join(" \u00b7 ")).slice(
+        title: printable([this.look.model, this.look.source.text, path && path.target.text].filter(Boolean).join(" \u00b7 ")).slice(
           0,
           160,
         ),

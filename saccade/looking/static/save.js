@@ -26,9 +26,8 @@ function panelSvg(panel, look, left, rise) {
   const x = left + side,
     y = 56 + rise,
     parts = [];
-  parts.push(
-    `<text x="${left}" y="50" class="name">${escaped(panel.name)}<tspan class="soft" dx="8">${escaped(panel.title)}</tspan></text>`,
-  );
+  const title = `<tspan class="soft" dx="8">${escaped(panel.title)}</tspan>`;
+  parts.push(`<text x="${left}" y="50" class="name">${escaped(panel.name)}${title}</text>`);
   rows.forEach((text, i) => {
     if (i % every) return;
     parts.push(
@@ -79,11 +78,12 @@ function pictureOf(look, panels) {
     height = Math.max(height, drawn.height);
   }
   const { ground, ink, soft } = look.colours;
+  const title = cutTo(look.title, width - 60, `13px ${FONT}`);
   const text =
     `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}">` +
     `<style>text{font:12px ${FONT};fill:${ink}}.title{font-size:13px;fill:${soft}}.name{font-weight:600;font-size:14px}` +
     `.soft{fill:${soft};font-weight:400;font-size:12px}</style>` +
-    `<rect width="100%" height="100%" fill="${ground}"/><text class="title" x="20" y="26">${escaped(cutTo(look.title, width - 60, `13px ${FONT}`))}</text>` +
+    `<rect width="100%" height="100%" fill="${ground}"/><text class="title" x="20" y="26">${escaped(title)}</text>` +
     `${parts.join("")}</svg>`;
   return { text, width, height };
 }

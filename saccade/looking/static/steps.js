@@ -1,4 +1,4 @@
-// How sure the model was: the list of translations, the probability of each piece, and what else might have stood there.
+// How sure the model was: the translations, the probability of each piece, and what else might have stood there.
 const MOST_SHOWN = 8;
 
 class Paths {
