@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 from looks import long_look, odd_look, sentence_look
 
+import saccade
+from saccade.analysis.look import look_at
+from saccade.looking import show
 from saccade.looking.json import to_dict
 from saccade.looking.look import CROSS, DECODER, ENCODER, HeadWeights, Look
 from saccade.looking.page import look_page, look_script, look_style
@@ -394,3 +397,35 @@ def test_a_text_that_is_only_read_shows_what_the_encoder_looked_at(opened):
     assert shows(hover(page, 3, 4), read[3, 4])
     with page.expect_download():
         page.get_by_role("button", name="Save the map as SVG").click()
+
+
+@pytest.mark.parametrize("folder", ["trained", "second"])
+def test_the_page_of_a_real_model_shows_what_was_captured(opened, request, folder):
+    look = look_at(saccade.load(request.getfixturevalue(folder)), "January 5, 2021", n_best=2)
+    page = opened(look)
+    stacks = {head.stack for head in (*look.encoder, *look.paths[0].heads)}
+    assert page.get_by_role("radio", name="Side by side").count() == (len(stacks) > 1)
+    assert page.locator(".heads").count() == (len(look.paths[0].heads) > 1)
+    for number, path in enumerate(look.paths):
+        if number:
+            redrawn(page, lambda: page.locator(".path input").nth(1).check())
+        expected = merge_to_words(weights_of(path.heads, CROSS), path.target.words, look.source.words)
+        assert np.abs(read_back(page) - expected).max() <= CLOSE
+        assert shows(hover(page, 1, 2), expected[1, 2])
+
+
+def test_a_notebook_draws_what_is_shown_in_its_frame(browser):
+    weights = np.array([[[0.9, 0.1, 0.0], [0.0, 0.25, 0.75]], [[0.2, 0.2, 0.6], [0.5, 0.5, 0.0]]])
+    context = browser.new_context(viewport={"width": 900, "height": 1000}, accept_downloads=True)
+    page = context.new_page()
+    page.set_content(show(weights, ["die", "Katze"], ["the", "black", "cat"], title="cats")._repr_html_())
+    frame = page.frame_locator("iframe")
+    frame.locator(".thumb[data-head='cross.1.2']").click()
+    frame.locator(".heat h3 small", has_text="layer 1, head 2").wait_for()
+    size = frame.locator(".map").evaluate("map => parseFloat(map.style.getPropertyValue('--size'))")
+    frame.locator(".map").hover(position={"x": 2.5 * size, "y": 0.5 * size}, force=True)
+    assert frame.locator(".readout .value").inner_text() == "0.600"
+    with page.expect_download() as saved:
+        frame.get_by_role("button", name="Save the map as PNG").click()
+    assert saved.value.suggested_filename == "attention.png"
+    context.close()
