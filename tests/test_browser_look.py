@@ -142,7 +142,7 @@ def test_layer_and_head_are_chosen_from_lists_and_by_opening_a_small_map(opened)
     assert shows(hover(page, 2, 2), in_words(of_layer)[2, 2])
     redrawn(page, lambda: page.select_option("select[name=head]", "5"))
     assert shows(hover(page, 6, 7), in_words(weights_of(heads, CROSS, (3, 5)))[6, 7])
-    assert "layer 3, head 5" in page.inner_text(".heat h3")
+    assert "layer 3, head 5" in page.inner_text(".heat h2")
     redrawn(page, lambda: page.click("[data-head='cross.4.2']"))
     assert shows(hover(page, 6, 7), in_words(weights_of(heads, CROSS, (4, 2)))[6, 7])
     assert (page.input_value("select[name=layer]"), page.input_value("select[name=head]")) == ("4", "2")
@@ -157,7 +157,7 @@ def test_the_mean_of_chosen_heads_is_shown(opened):
     redrawn(page, lambda: page.click("[data-head='cross.4.6']"))
     expected = in_words(weights_of(LOOK.paths[0].heads, CROSS, (1, 1), (3, 3), (4, 6)))
     assert shows(hover(page, 5, 5), expected[5, 5])
-    assert "mean of 3 heads" in page.inner_text(".heat h3")
+    assert "mean of 3 heads" in page.inner_text(".heat h2")
     assert page.input_value("select[name=head]") == "several"
 
 
@@ -229,7 +229,7 @@ def test_the_keyboard_reaches_everything(opened):
     page.keyboard.press("ArrowRight")
     assert page.evaluate("document.activeElement.dataset.head") == "cross.2.3"
     redrawn(page, lambda: page.keyboard.press("Enter"))
-    assert "layer 2, head 3" in page.inner_text(".heat h3")
+    assert "layer 2, head 3" in page.inner_text(".heat h2")
 
 
 def test_tab_walks_from_control_to_control_and_each_has_a_name(opened):
@@ -421,7 +421,7 @@ def test_a_notebook_draws_what_is_shown_in_its_frame(browser):
     page.set_content(show(weights, ["die", "Katze"], ["the", "black", "cat"], title="cats")._repr_html_())
     frame = page.frame_locator("iframe")
     frame.locator(".thumb[data-head='cross.1.2']").click()
-    frame.locator(".heat h3 small", has_text="layer 1, head 2").wait_for()
+    frame.locator(".heat h2 small", has_text="layer 1, head 2").wait_for()
     size = frame.locator(".map").evaluate("map => parseFloat(map.style.getPropertyValue('--size'))")
     frame.locator(".map").hover(position={"x": 2.5 * size, "y": 0.5 * size}, force=True)
     assert frame.locator(".readout .value").inner_text() == "0.600"

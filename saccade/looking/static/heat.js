@@ -84,7 +84,7 @@ class HeatMap {
       ...this.bands,
       this.mark,
     );
-    this.title = el("h3");
+    this.title = el("h2");
     this.top = el("div", { class: "columns", "aria-hidden": true });
     this.side = el("div", { class: "rows", "aria-hidden": true });
     this.scroller = el(
