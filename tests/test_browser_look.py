@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -185,6 +186,10 @@ def test_pieces_are_merged_to_words_or_not(opened):
     assert pixels(page).shape[:2] == pieces.shape
     assert shows(hover(page, 1, 2), pieces[1, 2])
     assert page.inner_text(".above .word.goes-on") == "ment"
+    redrawn(page, lambda: page.get_by_role("radio", name="Decoder self").check())
+    written = LOOK.paths[0].target.pieces
+    assert shows(hover(page, 5, 4), weights_of(LOOK.paths[0].heads, DECODER)[5, 4])
+    assert page.locator(".above .word").all_inner_texts() == ["⟨start⟩", *(p.lstrip("▁") for p in written[:-1])]
 
 
 def test_each_translation_has_its_own_attention_and_steps(opened):
@@ -288,6 +293,9 @@ def test_colours_say_the_weights_in_light_and_dark_and_grow_evenly(opened, theme
     page = opened(LOOK, color_scheme=theme)
     expected = in_words(weights_of(LOOK.paths[0].heads, CROSS))
     assert np.abs(read_back(page) - expected).max() <= CLOSE
+    stops = re.findall("#(\\w{6})", next(line for line in look_script().splitlines() if f" {theme}: [" in line))
+    ends = pixels(page, ".ramp")[0][[0, -1]]
+    assert ["".join(f"{part:02x}" for part in end) for end in ends] == [stops[0], stops[-1]]
     luminance = pixels(page, ".ramp")[0] @ np.array([0.2126, 0.7152, 0.0722])
     steps = np.diff(luminance) * (-1 if theme == "light" else 1)
     assert (steps > -0.5).all()  # one way only, whatever hues an eye can tell
