@@ -70,7 +70,10 @@ def settings_from(
     if not clean:
         data["cleaning"] = {"enabled": False}
     merge_settings(settings, {"data": data} if data else {})
-    if trained := (settings.get("data") or {}).get("train"):
+    given = settings.get("data") or {}
+    mixture = given.get("mixture")
+    first = mixture[0] if isinstance(mixture, list) and mixture and isinstance(mixture[0], Mapping) else {}
+    if trained := given.get("train") or first.get("train"):
         source, target = languages_of(trained)
         settings["data"] = {"source": source, "target": target} | settings["data"]
     return Config.of(settings, where="settings" if config is None else str(config))
