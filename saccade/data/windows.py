@@ -74,7 +74,7 @@ class StreamBatcher:
             pairs = window.pairs + [(target, source) for source, target in window.pairs] * self._both_ways
             batches = self._arranged(window, pairs)
             after = Position(self.source.epoch_of(window.end), 0, window.end.plain())
-            epoch, begin = self.source.epoch_of(window.begin), window.begin.plain()
+            epoch, begin = self.source.epoch_of(window.begin), window.begin.plain() | {"reached": window.end.tally}
             for number in range(done, len(batches)):
                 rows, shape = batches[number]
                 position = Position(epoch, number + 1, begin) if number + 1 < len(batches) else after
@@ -109,7 +109,7 @@ def arrange(
     order = random.permutation(len(lengths))
     batches: list[tuple[Integers, Shape]] = []
     waiting = np.zeros(len(lengths), bool)
-    reached = held.any(axis=0)
+    reached = np.asarray(held.any(axis=0))
     first, last = held.argmax(axis=0), len(shapes) - 1 - held[::-1].argmax(axis=0)
     for number, shape in enumerate(shapes):
         here = (waiting & held[number]) | (reached & (first == number))
