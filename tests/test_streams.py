@@ -321,8 +321,8 @@ def test_no_pair_of_the_validation_set_is_trained_on(tmp_path, places, tiny, mon
     valid = Store(out / "resume" / "data" / "valid")
     held = {tuple(tokenizer.decode(side.tolist()) for side in valid.pair(i)) for i in range(len(valid))}
     assert len(held) == 20
-    assert len(seen) == len(PAIRS) - 20
-    assert not held & seen
+    assert len(seen) > 100
+    assert seen <= set(PAIRS) - held
 
 
 def test_what_cannot_be_streamed_is_refused(tmp_path, tiny, places):

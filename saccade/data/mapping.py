@@ -26,12 +26,17 @@ class Mapper(Protocol):
     def map(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
         """What `work` makes of each task, in the order of the tasks."""
 
+    def close(self) -> None:
+        """Let go of whatever was taken hold of."""
+
 
 class Here:
     """In this process, one after the other."""
 
     def map(self, work: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
         return map(work, tasks)
+
+    def close(self) -> None: ...
 
 
 class Judged(NamedTuple):

@@ -123,6 +123,9 @@ def _begin(
         if not any(path.is_file() for path in folder.rglob("*")):  # nothing came of it: leave nothing
             remove_folder(folder)
         raise
+    finally:
+        if mapper is not None:
+            mapper.close()
     return prepared, device
 
 
