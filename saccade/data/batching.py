@@ -184,7 +184,8 @@ class Batcher:
         """The plan of an epoch: always the same one, unless the epoch draws its pairs."""
         epoch = epoch if self._mixture else 0
         if self._last is None or self._last[0] != epoch:
-            members = drawn(self._mixture, self.seed, epoch) if self._mixture else np.arange(len(self.store))
+            everyone = np.arange(len(self.store), dtype=np.uint32)
+            members = drawn(self._mixture, self.seed, epoch).astype(np.uint32) if self._mixture else everyone
             self._last = epoch, self._buckets.cut(members, self.batch_tokens)
         return self._last[1]
 
@@ -335,13 +336,13 @@ class _Bucketed:
     bucket: npt.NDArray[np.uint16]
     shapes: Integers  # (buckets, 2)
 
-    def cut(self, members: Integers, budget: int) -> _Plan:
+    def cut(self, members: npt.NDArray[np.uint32], budget: int) -> _Plan:
         """A plan for some of the pairs."""
         bucket = self.bucket[members]
         sizes = np.bincount(bucket, minlength=len(self.shapes))
         batches = _batches(sizes, self.shapes, budget)
         return _Plan(
-            members=members[np.argsort(bucket, kind="stable")].astype(np.uint32),
+            members=members[np.argsort(bucket, kind="stable")],
             cuts=_even_cuts(sizes, batches),
             bucket=np.repeat(np.arange(len(self.shapes)), batches),
             shapes=self.shapes,
