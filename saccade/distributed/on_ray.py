@@ -55,6 +55,7 @@ def on_ray(address: str) -> Iterator["Cluster"]:
         raise SaccadeError("--ray needs ray: pip install 'saccade[scale]'") from None
     begun = not ray.is_initialized()
     if begun:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody unless somebody wants it
         try:
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, ValueError, RuntimeError) as error:
