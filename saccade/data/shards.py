@@ -9,6 +9,7 @@ row group, in text the lines before it.
 import os
 import zlib
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
@@ -22,6 +23,7 @@ from saccade.data.pairs import Corpus, Pair
 from saccade.errors import SaccadeError
 
 BLOCK = 4096  # rows read, cleaned and encoded at once
+FOOTERS = 16  # of Parquet files, read at once
 
 Slot = tuple[int, int]  # which file of the pass, and how many of its rows are read; -1: all, and no file is left
 
@@ -147,8 +149,10 @@ class ShardedCorpus:
 
     def size(self, sample: Sequence[tuple[str, str]]) -> tuple[int, bool]:
         """How many rows there are, and whether that is exact; of text, judged by a sample and the files' bytes."""
-        known = sum(sum(shard.groups) for shard in self.shards if shard.groups is not None)
-        rest = [shard for shard in self.shards if shard.groups is None]
+        with ThreadPoolExecutor(FOOTERS) as threads:  # each is a short wait for a disk or a network
+            groups = list(threads.map(lambda shard: shard.groups, self.shards))
+        known = sum(sum(rows) for rows in groups if rows is not None)
+        rest = [shard for shard, rows in zip(self.shards, groups, strict=True) if rows is None]
         if not rest:
             return known, True
         text = "".join(f"{source}\n{target}\n" for source, target in sample).encode("utf-8", "surrogatepass")
