@@ -11,7 +11,19 @@ from saccade.distributed.on_ray import spelled_out
 from saccade.errors import SaccadeError
 
 # As `saccade --help` lists them.
-GROUPS = ("train", "estimate", "translate", "evaluate", "align", "folders", "synthetic", "heads", "report", "learn")
+GROUPS = (
+    "train",
+    "estimate",
+    "translate",
+    "evaluate",
+    "align",
+    "inspect",
+    "folders",
+    "synthetic",
+    "heads",
+    "report",
+    "learn",
+)
 for group in GROUPS:
     import_module(f"saccade.commands.{group}")
 

@@ -20,6 +20,7 @@ WIRINGS = {
     "rms, gated": ["model.normalisation=rms", "model.activation=swiglu"],
     "no residual": ["model.residual=false", "model.norm=post"],
     "one head": ["model.heads=1"],
+    "pruned": ["model.heads_left={encoder: [4, 2], decoder: [3, 4], cross: [1, 2]}"],
 }
 
 

@@ -18,6 +18,7 @@ from saccade.attention.dropout import Dropout
 from saccade.attention.masks import over_keys
 from saccade.attention.positions import Learned
 from saccade.attention.scores import Dot
+from saccade.attention.watching import MEMORY
 from saccade.models.protocol import DecoderOutput, Memory
 from saccade.models.recompute import Recomputable
 
@@ -144,6 +145,8 @@ class ConvBlock(Recomputable):
 
     d_i = W h_i + b + g_i,  α_ij = softmax_j(d_i · z_j),  c_i = m √(1/m) Σ_j α_ij (z_j + e_j)   (eq. 1 and 2, 3.4)
     """
+
+    looks, heads = MEMORY, 1
 
     def __init__(self, embedding: int, width: int, kernel: int, dropout: float) -> None:
         super().__init__()

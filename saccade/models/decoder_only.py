@@ -87,6 +87,7 @@ class DecoderOnly(nn.Module):
     """A source and target ids → what comes next. `prefix`: the source is seen both ways."""
 
     attends = True
+    one_sequence = True  # source and target are rows and columns of one attention
 
     def __init__(
         self, embedding: Embedding, output: nn.Linear, shape: Shape, relatives: Sequence[Relative], *, prefix: bool

@@ -95,7 +95,7 @@ class LeanLayer:
         return y if pre else third(y)
 
     def _cross(self, x: Tensor, memory: KeyValue, absorbed: Absorbed | None, seen: Tensor | None, size: int) -> Tensor:
-        H, D = self.heads, self.head_width
+        H, D = memory.keys.size(1), self.head_width  # a pruned layer may have other numbers of heads here and there
         if absorbed is not None and seen is None:
             scores = torch.addmm(absorbed.offset, x, absorbed.keys)
             return scores.view(x.size(0), H, -1).softmax(-1).view(x.size(0), -1) @ absorbed.values
