@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from saccade.commands.app import app
+from saccade.distributed.on_ray import spelled_out
 from saccade.errors import SaccadeError
 
 # As `saccade --help` lists them.
@@ -30,7 +31,7 @@ for group in GROUPS:
 def main() -> None:
     """Run the command line; what a user can mend is said without a traceback."""
     try:
-        app(standalone_mode=True)
+        app(args=spelled_out(sys.argv[1:]), standalone_mode=True)
     except SaccadeError as error:
         Console(stderr=True, highlight=False).print(f"[red]error:[/] {escape(str(error))}", soft_wrap=True)
         sys.exit(2)

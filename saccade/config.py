@@ -55,6 +55,28 @@ class CleaningConfig(Section):
     )
 
 
+class CorpusConfig(Section):
+    """One corpus of a mixture, an item of the list `data.mixture`."""
+
+    train: list[str] = Field(min_length=1, description="Its files, as in `data.train`.")
+    valid: list[str] = Field(
+        default_factory=list,
+        description="Validation files of its own, in the same forms. Where no corpus has any: `data.valid`.",
+    )
+    weight: float | None = Field(
+        None,
+        gt=0,
+        description="Its share of the pairs, beside those of the others; for all corpora or none. Chosen: by size and "
+        "`data.temperature`.",
+    )
+    tag: str = Field(
+        "",
+        description="A word put before every source of it, such as `<2de>`; it is one piece of the vocabulary.",
+    )
+    source: str | None = Field(None, description="Its source language. Chosen: `data.source`.")
+    target: str | None = Field(None, description="Its target language. Chosen: `data.target`.")
+
+
 class DataConfig(Section):
     """Where the pairs come from."""
 
@@ -62,7 +84,8 @@ class DataConfig(Section):
         default_factory=list,
         description="Training files: text files in pairs (source target source target …; one alone for a language "
         "model), or TSV, JSONL or Parquet files with both sides; `.gz` is read as it is, `-` is standard input (TSV), "
-        "`hub:NAME` a public dataset. Empty: the built-in corpus.",
+        "`hub:NAME` a public dataset; a pattern such as `'part-*.parquet'`, or a folder, is all files that it holds. "
+        "Empty: the built-in corpus.",
     )
     valid: list[str] = Field(
         default_factory=list,
@@ -86,6 +109,36 @@ class DataConfig(Section):
     )
     seed: int = Field(1, description="Seed of the built-in corpus and of the held-out choice.")
     cleaning: CleaningConfig = Field(default_factory=CleaningConfig, description="Which pairs are dropped.")
+    # Several corpora at once (data/mixture.py)
+    mixture: list[CorpusConfig] = Field(
+        default_factory=list,
+        description="Corpora to train on together, each with `train` and, where wanted, `valid`, `weight`, `tag`, "
+        "`source` and `target`; in place of `train`.",
+    )
+    temperature: float = Field(
+        1.0,
+        gt=0,
+        description="T of a mixture without weights: a corpus of n pairs has a share ∝ n^(1/T). 1: by size; more: "
+        "small corpora come more often.",
+    )
+    # A corpus that is never prepared as a whole (data/streams.py)
+    stream: bool = Field(
+        False,
+        description="Read, clean and encode the files while training; only a sample is prepared beforehand.",
+    )
+    stream_window: int = Field(
+        100_000,
+        gt=0,
+        description="Streams: pairs that are held, shuffled, rid of duplicates and sorted into batches together.",
+    )
+    stream_interleave: int = Field(
+        8, gt=0, description="Streams: files of a corpus that are read in turns, so that a window holds some of each."
+    )
+    stream_sample: int = Field(
+        200_000,
+        gt=1,
+        description="Streams: pairs drawn beforehand, for the vocabulary, the batches' shapes and the validation set.",
+    )
     # The old corpus in fine-tuning (data/replay.py, training/forgetting.py)
     replay: list[str] = Field(
         default_factory=list,
@@ -401,6 +454,12 @@ class TrainingConfig(Section):
     device: str | None = Field(None, description="`cpu`, `cuda`, `cuda:1`, `mps`. Chosen: a GPU if there is one.")
     threads: int | None = Field(None, gt=0, description="CPU threads. Chosen: as many as there are cores.")
     seed: int = Field(1, description="Seed of weights, order and dropout.")
+    stream_workers: int = Field(
+        1,
+        ge=0,
+        description="With `data.stream`: threads of each process that clean and encode ahead; 0: the one that reads "
+        "does it. They change nothing but the speed.",
+    )
     validate_every: int | None = Field(None, gt=0, description="Steps between validations. Chosen: 20 to 40 a run.")
     validate_by: Literal["loss", "bleu"] = Field("loss", description="What decides which checkpoint is best.")
     validate_bleu_pairs: int = Field(
@@ -739,16 +798,20 @@ def fields_of(path: list[str], families: Collection[Any] = ()) -> list[str]:
     """Names of the settings in the section at `path`."""
     section: Any = Config
     for key in path:
-        field = section.model_fields.get(key)
+        if key.isdigit():  # a place in a list
+            continue
+        field = getattr(section, "model_fields", {}).get(key)
         if field is None:
             return []
         section = field.annotation
+        if get_origin(section) is list:
+            section = get_args(section)[0]
         if get_origin(section) in (Union, types.UnionType):
             section = next(
                 (kind for kind in get_args(section) if kind.model_fields["family"].annotation in _tags(families)),
                 TransformerConfig,
             )
-    return list(section.model_fields)
+    return list(getattr(section, "model_fields", ()))
 
 
 def _tags(families: Collection[Any]) -> list[Any]:

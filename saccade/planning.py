@@ -88,12 +88,15 @@ def choose_model(config: Config, pairs: int, joint: bool, device: torch.device) 
     return Config.of(config.model_dump() | {"model": model.model_dump()}), reasons
 
 
-def choose_training(config: Config, train: Store, device: torch.device) -> tuple[Config, list[str]]:
-    """Fill in the training settings that are left open."""
-    given, pairs = config.training, len(train)
+def choose_training(
+    config: Config, train: Store, device: torch.device, pairs: int | None = None
+) -> tuple[Config, list[str]]:
+    """Fill in the training settings that are left open. `pairs`: of the corpus, where `train` is a sample of it."""
+    given, pairs = config.training, len(train) if pairs is None else pairs
     band = band_of(pairs)
     batch_tokens = given.batch_tokens or (band.cpu_tokens if device.type == "cpu" else band.gpu_tokens)
     steps_an_epoch = Batcher(train, batch_tokens=batch_tokens, seed=given.seed).batches_in(0) / given.accumulate
+    steps_an_epoch *= pairs / len(train)
     on_cpu = device.type == "cpu"
     fewest, epochs = (CPU_FEWEST_STEPS, band.cpu_epochs) if on_cpu else (GPU_FEWEST_STEPS, band.gpu_epochs)
     one_way = min(MOST_STEPS, max(fewest, round(epochs * steps_an_epoch)))

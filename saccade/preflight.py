@@ -100,7 +100,11 @@ def preflight(config: Config, devices: int, display: Display) -> Preflight:
         torch.manual_seed(config.training.seed)
         model = build_model(config, prepared.tokenizers.source.size, prepared.tokenizers.target.size).to(device)
         batcher = Batcher(
-            prepared.train, batch_tokens=known(config.training.batch_tokens), seed=config.training.seed, world=devices
+            prepared.train,
+            batch_tokens=known(config.training.batch_tokens),
+            seed=config.training.seed,
+            world=devices,
+            mixture=prepared.mixture,
         )
         longest = batcher.longest()
         return Preflight(
@@ -109,8 +113,8 @@ def preflight(config: Config, devices: int, display: Display) -> Preflight:
             device=describe_device(device),
             devices=devices,
             parameters=count_parameters(model),
-            pairs=len(prepared.train),
-            steps=batcher.batches_in(0) // config.training.accumulate,
+            pairs=prepared.pairs,
+            steps=round(batcher.batches_in(0) * prepared.pairs / len(prepared.train)) // config.training.accumulate,
             longest=(len(longest.indices), longest.source.size(1), longest.inputs.size(1)),
             padding=batcher.waste(),
         )

@@ -12,6 +12,7 @@ from saccade.config import (
     CleaningConfig,
     Config,
     ConvConfig,
+    CorpusConfig,
     DataConfig,
     LMConfig,
     RNNConfig,
@@ -25,6 +26,7 @@ from saccade.errors import SaccadeError
 SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
     ("data", "data", DataConfig),
     ("data.cleaning", "data.cleaning", CleaningConfig),
+    ("data.mixture", "data.mixture", CorpusConfig),
     ("tokenizer", "tokenizer", TokenizerConfig),
     ("model (family: transformer)", "model", TransformerConfig),
     ("model (family: rnn)", "model", RNNConfig),

@@ -286,8 +286,11 @@ def test_a_missing_file_names_a_similar_one(tmp_path: Path) -> None:
         list(read_lines(nowhere))
 
 
-def test_a_folder_is_refused(tmp_path: Path) -> None:
-    assert refusal(tmp_path, tmp_path) == f"{tmp_path}: a folder, not a file; name the files in it"
+def test_a_folder_of_text_is_refused(tmp_path: Path) -> None:
+    assert refusal(tmp_path, tmp_path) == (
+        f"{tmp_path}: a folder without .parquet, .jsonl or .tsv files; name text files by two patterns, such as "
+        f"'{tmp_path}/*.en' '{tmp_path}/*.de'"
+    )
 
 
 def test_an_impossible_name_is_refused() -> None:

@@ -29,3 +29,11 @@ Source = Annotated[
         "of one text."
     ),
 ]
+OnRay = Annotated[
+    str | None,
+    typer.Option(
+        "--ray",
+        help="Do it on a Ray cluster: HOST:PORT, ray://HOST:PORT or auto; without an address, on this machine.",
+        metavar="[ADDRESS]",
+    ),
+]

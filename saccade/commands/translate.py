@@ -1,7 +1,7 @@
 """`saccade translate`: one line in, one line out."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -9,11 +9,12 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from saccade.commands.app import WINDOW, Device, Engine, Folder, app
+from saccade.commands.app import WINDOW, Device, Engine, Folder, OnRay, app
 from saccade.errors import SaccadeError
 
 if TYPE_CHECKING:
     from saccade.generation.ensemble import Mean
+    from saccade.text.work import Task, TranslationWork, Written
 
 
 @app.command()
@@ -95,22 +96,18 @@ def translate(
         bool, typer.Option(help="Go on with OUTPUT.partial, which a run with --resume leaves when it is stopped.")
     ] = False,
     engine: Engine = "auto",
+    ray: OnRay = None,
 ) -> None:
     """Translate: one line in, one line out."""
     from saccade.data.corpora import read_lines
     from saccade.display import Display
     from saccade.files import writing
-    from saccade.folder import load
     from saccade.generation.columns import Columns
     from saccade.generation.guard import Tally
-    from saccade.generation.rerank import Judge
-    from saccade.text.glossary import Glossary
-    from saccade.text.pipeline import Pipeline
     from saccade.text.streaming import may_wait, windows
+    from saccade.text.work import TranslationWork
 
     mean: Mean = "log-probabilities" if ensemble_log else "probabilities"
-    translator = load([folder, *ensemble] if ensemble else folder, device, mean=mean, engine=engine)
-    judges = [Judge(load(rerank, device), rerank_weight, rerank_reverse)] if rerank is not None else []
     named = {
         "beam": beam,
         "length_penalty": length_penalty,
@@ -138,34 +135,38 @@ def translate(
         "terms": term,
     }
     search: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
-    if (note := translator.engine_note(**search)) is not None and engine == "auto":
-        Display().say(note)
-    columns = Columns(prefix_column, constraints_column, tuple(must or ()))
+    work = TranslationWork(
+        folders=tuple(map(str, [folder, *(ensemble or [])])),
+        device=device,
+        mean=mean,
+        engine=engine,
+        rerank=None if rerank is None else (str(rerank), rerank_weight, rerank_reverse),
+        glossary=None if glossary is None else str(glossary),
+        columns=Columns(prefix_column, constraints_column, tuple(must or ())),
+        search=search,
+    )
     guarded = Tally()
-    pipeline = Pipeline(translator, Glossary.read(glossary) if glossary else None, judges, **search)
     source, number = text or input, 0
     typed = source == "-" and sys.stdin.isatty()  # a bar would stand in the way of what a person types
+
+    def waiting(done: int) -> "Iterator[Task]":
+        """Windows that were not written before the run was stopped."""
+        nonlocal number
+        for window in windows(read_lines(source), WINDOW, may_wait(source)):
+            begin, number = number, number + len(window)
+            if number > done:
+                yield begin, window
+
     with (
         writing(output),
+        _worker(work, ray) as translated,
         _output(output, resume, numbered=bool(n_best)) as (file, done),
         Display(quiet=typed).task("translating") as progress,
     ):
-        for window in windows(read_lines(source), WINDOW, may_wait(source)):
-            begin, number = number, number + len(window)
-            if number <= done:
-                continue  # written before the run was stopped
-            shown = partial(_shown, progress, begin)
-            sources, told = columns.read(window, first=begin + 1)
-            for i, translation in enumerate(
-                pipeline.stream(sources, shown, begin + 1, scored=bool(n_best), **told), start=begin
-            ):
-                guarded.count(i + 1, translation.notes)
-                if i < done:
-                    continue
-                for best in translation.n_best or [translation]:
-                    file.write(f"{i} ||| {best.text} ||| {best.score:.4f}\n" if n_best else best.text + "\n")
-                    if not n_best:
-                        break
+        for i, written in translated(waiting(done), progress):
+            guarded.count(i + 1, written.notes)
+            if i >= done:
+                file.write(written.text)
                 file.flush()
         if number < done:
             raise SaccadeError(
@@ -174,6 +175,54 @@ def translate(
             )
     if said := guarded.summary(number):
         typer.echo(said, err=True)
+
+
+Translated = Callable[[Iterable["Task"], Callable[[int], None]], Iterator[tuple[int, "Written"]]]
+
+
+@contextmanager
+def _worker(work: "TranslationWork", ray: str | None) -> Iterator[Translated]:
+    """What translates windows, in this process or on a cluster: the number of each line, and what to write for it."""
+    from saccade.display import Display
+    from saccade.distributed.on_ray import on_ray
+
+    if ray is None:
+        opened = work.open()
+        if opened.note is not None:
+            Display().say(opened.note)
+
+        def here(tasks: "Iterable[Task]", progress: Callable[[int], None]) -> Iterator[tuple[int, "Written"]]:
+            for task in tasks:
+                yield from enumerate(opened.stream(task, partial(_shown, progress, task[0])), start=task[0])
+
+        yield here
+        return
+    _require_all(work.folders)
+    with on_ray(ray) as cluster:
+
+        def there(tasks: "Iterable[Task]", progress: Callable[[int], None]) -> Iterator[tuple[int, "Written"]]:
+            begins: list[int] = []
+            for results in cluster.pool(work.open, _noted(tasks, begins)):
+                begin = begins.pop(0)
+                yield from enumerate(results, start=begin)
+                progress(begin + len(results))
+
+        yield there
+
+
+def _require_all(folders: Iterable[str]) -> None:
+    # Said here, before machines are asked.
+    from saccade.folder import require
+
+    for folder in folders:
+        require(Path(folder))
+
+
+def _noted(tasks: "Iterable[Task]", begins: list[int]) -> "Iterator[Task]":
+    """The tasks, with the beginning of each kept."""
+    for task in tasks:
+        begins.append(task[0])
+        yield task
 
 
 def _shown(progress: Callable[[int], None], before: int, done: int) -> None:

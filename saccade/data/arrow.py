@@ -4,9 +4,11 @@ import gzip
 import importlib
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,16 +35,41 @@ class ParquetCorpus:
         return Path(where_is(self.path)).name
 
     def __iter__(self) -> Iterator[Pair]:
+        with self._opened() as table:
+            columns = _arrow_columns(table.schema_arrow, self.fields, self.path)
+            batches = table.iter_batches(ROWS_AT_ONCE, columns=sorted({path[0] for path in columns}))
+            yield from _arrow_pairs(batches, columns, self.path)
+
+    def groups(self) -> list[int]:
+        """How many rows each row group has: the file's last few kilobytes say so."""
+        with self._opened() as table:
+            _arrow_columns(table.schema_arrow, self.fields, self.path)
+            return [table.metadata.row_group(i).num_rows for i in range(table.num_row_groups)]
+
+    def of_groups(self, groups: Sequence[int], skip: int = 0) -> Iterator[Pair]:
+        """The pairs of some row groups, in that order, without the first `skip`; what is skipped is not read."""
+        with self._opened() as table:
+            columns = _arrow_columns(table.schema_arrow, self.fields, self.path)
+            rows = [table.metadata.row_group(i).num_rows for i in range(table.num_row_groups)]
+            for group in groups:
+                if skip >= rows[group]:
+                    skip -= rows[group]
+                    continue
+                batches = table.iter_batches(
+                    ROWS_AT_ONCE, row_groups=[group], columns=sorted({path[0] for path in columns})
+                )
+                yield from islice(_arrow_pairs(batches, columns, self.path, sum(rows[:group])), skip, None)
+                skip = 0
+
+    @contextmanager
+    def _opened(self) -> Iterator[Any]:
         parquet = importlib.import_module("pyarrow.parquet")
         with bytes_of(self.path) as stream, tempfile.TemporaryFile() as unzipped:
             if isinstance(stream.raw, gzip.GzipFile):  # Parquet is read from its end, gzip only from its start
                 shutil.copyfileobj(stream, unzipped)
             file = unzipped if isinstance(stream.raw, gzip.GzipFile) else stream
             try:
-                table = parquet.ParquetFile(file)
-                columns = _arrow_columns(table.schema_arrow, self.fields, self.path)
-                batches = table.iter_batches(ROWS_AT_ONCE, columns=sorted({path[0] for path in columns}))
-                yield from _arrow_pairs(batches, columns, self.path)
+                yield parquet.ParquetFile(file)
             except (OSError, ValueError) as error:
                 reason = str(error).splitlines()[0]
                 raise SaccadeError(
@@ -130,10 +157,11 @@ def _arrow_type(schema: Any, path: tuple[str, ...]) -> Any:
     return kind
 
 
-def _arrow_pairs(batches: Iterable[Any], columns: Paths, where: str) -> Iterator[Pair]:
+def _arrow_pairs(batches: Iterable[Any], columns: Paths, where: str, before: int = 0) -> Iterator[Pair]:
+    """The pairs of record batches; `before`: rows of the file that come before them."""
     from pyarrow import compute
 
-    number = 0
+    number = before
     for batch in batches:
         sides = []
         for path in columns:
@@ -153,5 +181,5 @@ def _arrow_pairs(batches: Iterable[Any], columns: Paths, where: str) -> Iterator
         for source, target in zip(*sides, strict=True):
             number += 1
             yield Pair(source, target, number)
-    if number == 0:
+    if number == before:
         raise empty(where)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from saccade.data.mixture import Part, drawn
 from saccade.data.store import Store
 from saccade.data.tokenizers import BOS, EOS, PAD
 from saccade.errors import SaccadeError
@@ -101,6 +102,7 @@ class Position:
 
     epoch: int = 0
     batch: int = 0
+    place: Any = None  # of a stream (JSON): where its window begins; `batch` is then a place in the window
 
 
 START = Position()
@@ -131,6 +133,9 @@ class Batcher:
     With `world` ranks, rank r has rows r, r + world, … of each batch, so that all are at the same batch, of the same
     shape, and its pairs do not depend on `world`: a run can go on with more ranks or fewer. Of a batch with fewer rows
     than ranks, the last ranks have nothing.
+
+    `mixture`: the corpora that the store holds one after the other, and how much of each an epoch takes; an epoch then
+    has other pairs than the last. Empty: an epoch has every pair once.
     """
 
     def __init__(
@@ -143,6 +148,7 @@ class Batcher:
         max_shapes: int = 64,
         rank: int = 0,
         world: int = 1,
+        mixture: Sequence[Part] = (),
     ) -> None:
         if not len(store):
             raise SaccadeError(f"{store.folder}: has no pairs to make batches of; check the corpus and its cleaning")
@@ -161,16 +167,27 @@ class Batcher:
             np.ceil((lengths + 1) * grown).astype(np.int32)
             for lengths, grown in zip((store.source_lengths, store.target_lengths), growth, strict=True)
         )
-        self._plan = _plan(source, target, batch_tokens, max_shapes)
+        self._buckets = _bucketed(source, target, batch_tokens, max_shapes)
+        self._mixture = mixture
+        self._last: tuple[int, _Plan] | None = None
 
     @property
     def shapes(self) -> list[tuple[int, int]]:
         """Every `(S, T)` that batches have, shortest first; with `encode`, those planned."""
-        return sorted({(int(s), int(t)) for s, t in self._plan.shapes})
+        return sorted({(int(s), int(t)) for s, t in self._buckets.shapes})
 
     def batches_in(self, number: int) -> int:
         """How many batches epoch `number` has."""
-        return len(self._plan.bucket)
+        return len(self._plan(number).bucket)
+
+    def _plan(self, epoch: int) -> "_Plan":
+        """The plan of an epoch: always the same one, unless the epoch draws its pairs."""
+        epoch = epoch if self._mixture else 0
+        if self._last is None or self._last[0] != epoch:
+            everyone = np.arange(len(self.store), dtype=np.uint32)
+            members = drawn(self._mixture, self.seed, epoch).astype(np.uint32) if self._mixture else everyone
+            self._last = epoch, self._buckets.cut(members, self.batch_tokens)
+        return self._last[1]
 
     def epoch(self, number: int, start: int = 0) -> Generator[Batch, None, None]:
         """The batches of epoch `number`, always in the same order; the first `start` are skipped at no cost."""
@@ -179,15 +196,17 @@ class Batcher:
                 f"batch {start} of epoch {number}: this epoch has {self.batches_in(number)} batches; "
                 "resume with the corpus, batch_tokens and number of processes the run began with"
             )
-        members, order = self._plan.shuffled(self.seed, number)
-        return self._collated(number, members, order[start:])
+        plan = self._plan(number)
+        members, order = plan.shuffled(self.seed, number)
+        return self._collated(number, plan, members, order[start:])
 
     def longest(self) -> Batch:
         """Of the first epoch, the batch that takes most memory: the most tokens, long sentences before many."""
-        members, _ = self._plan.shuffled(self.seed, 0)
-        columns = self._plan.shapes.sum(axis=1)[self._plan.bucket]
-        longest = np.argmax(np.diff(self._plan.cuts) * columns * columns)
-        return next(self._collated(0, members, np.array([longest])))
+        plan = self._plan(0)
+        members, _ = plan.shuffled(self.seed, 0)
+        columns = plan.shapes.sum(axis=1)[plan.bucket]
+        longest = np.argmax(np.diff(plan.cuts) * columns * columns)
+        return next(self._collated(0, plan, members, np.array([longest])))
 
     def stream(self, start: Position = START) -> Generator[tuple[Position, Batch], None, None]:
         """Batches without end, each with the position *after* it: `stream(that)` yields what would have followed."""
@@ -201,29 +220,34 @@ class Batcher:
 
     def waste(self, number: int = 0) -> float:
         """The share of an epoch's tokens that is padding, both sides together; with `encode`, it encodes them all."""
+        plan = self._plan(number)
         if self._encode is None:
-            sizes = np.bincount(self._plan.bucket, np.diff(self._plan.cuts))
-            padded = float(sizes @ (self._plan.shapes.sum(axis=1) + 1))
-            return 1 - (sum(self.store.tokens) + 3 * len(self.store)) / padded  # BOS and two EOS a pair
+            sizes = np.bincount(plan.bucket, np.diff(plan.cuts), len(plan.shapes))
+            padded = float(sizes @ (plan.shapes.sum(axis=1) + 1))
+            sides = (self.store.source_lengths, self.store.target_lengths)
+            tokens = sum(int(lengths[plan.members].sum(dtype=np.int64)) for lengths in sides)
+            return 1 - (tokens + 3 * len(plan.members)) / padded  # BOS and two EOS a pair
         padding = cells = 0
-        for batch in self._collated(number, *self._plan.shuffled(self.seed, number)):
+        for batch in self._collated(number, plan, *plan.shuffled(self.seed, number)):
             for tensor in (batch.source, batch.target):
                 padding += int((tensor == PAD).sum())
                 cells += tensor.numel()
         return padding / cells
 
-    def _collated(self, epoch: int, members: npt.NDArray[np.uint32], batches: Integers) -> Generator[Batch, None, None]:
+    def _collated(
+        self, epoch: int, plan: "_Plan", members: npt.NDArray[np.uint32], batches: Integers
+    ) -> Generator[Batch, None, None]:
         for batch in batches.tolist():
-            everyone = members[self._plan.cuts[batch] : self._plan.cuts[batch + 1]].tolist()
+            everyone = members[plan.cuts[batch] : plan.cuts[batch + 1]].tolist()
             mine = everyone[self._rank :: self._world]
             indices = mine or everyone[:1]
             if self._encode is None:
-                source_columns, target_columns = self._plan.shapes[self._plan.bucket[batch]].tolist()
+                source_columns, target_columns = plan.shapes[plan.bucket[batch]].tolist()
                 pairs: list[tuple[Sentence, Sentence]] = [self.store.pair(index) for index in indices]
             else:
                 pairs = [self._encode(index, epoch) for index in indices]
                 longest = np.array([[len(source), len(target)] for source, target in pairs]).max(axis=0)
-                source_columns, target_columns = _rounded_up(longest + 1, self.batch_tokens).tolist()
+                source_columns, target_columns = rounded_up(longest + 1, self.batch_tokens).tolist()
             collated = collate(pairs, indices, (source_columns, target_columns))
             yield collated if mine else collated.nothing()
 
@@ -288,7 +312,7 @@ def _padded(sentences: Sequence[Sentence], head: list[int], columns: int | None)
 
 @dataclass(frozen=True)
 class _Plan:
-    """What all epochs share: which pairs are in which bucket, and where the buckets are cut."""
+    """The pairs of an epoch, or of all: which are in which bucket, and where the buckets are cut."""
 
     members: npt.NDArray[np.uint32]  # all pairs, bucket after bucket
     cuts: Integers  # batch b is members[cuts[b] : cuts[b + 1]], once they are shuffled
@@ -305,7 +329,27 @@ class _Plan:
         return members, random.permutation(len(self.bucket))
 
 
-def _plan(source: npt.NDArray[Any], target: npt.NDArray[Any], budget: int, max_shapes: int) -> _Plan:
+@dataclass(frozen=True)
+class _Bucketed:
+    """Which bucket each pair of a store is in."""
+
+    bucket: npt.NDArray[np.uint16]
+    shapes: Integers  # (buckets, 2)
+
+    def cut(self, members: npt.NDArray[np.uint32], budget: int) -> _Plan:
+        """A plan for some of the pairs."""
+        bucket = self.bucket[members]
+        sizes = np.bincount(bucket, minlength=len(self.shapes))
+        batches = _batches(sizes, self.shapes, budget)
+        return _Plan(
+            members=members[np.argsort(bucket, kind="stable")],
+            cuts=_even_cuts(sizes, batches),
+            bucket=np.repeat(np.arange(len(self.shapes)), batches),
+            shapes=self.shapes,
+        )
+
+
+def _bucketed(source: npt.NDArray[Any], target: npt.NDArray[Any], budget: int, max_shapes: int) -> _Bucketed:
     # Pairs that round up to the same shape are one cell; from here on the corpus is a few thousand cells with counts.
     source_rungs, source_rung = _rungs(source, budget)
     target_rungs, target_rung = _rungs(target, budget)
@@ -318,16 +362,7 @@ def _plan(source: npt.NDArray[Any], target: npt.NDArray[Any], budget: int, max_s
     bucket_of_cell = np.zeros(len(counts), np.uint16)
     for number, cells in enumerate(buckets):
         bucket_of_cell[filled[cells]] = number
-    bucket_of_pair = bucket_of_cell[cell]
-    bucket_shapes = np.array([shapes[cells].max(axis=0) for cells in buckets])
-    sizes = np.bincount(bucket_of_pair)
-    batches = _batches(sizes, bucket_shapes, budget)
-    return _Plan(
-        members=np.argsort(bucket_of_pair, kind="stable").astype(np.uint32),
-        cuts=_even_cuts(sizes, batches),
-        bucket=np.repeat(np.arange(len(buckets)), batches),
-        shapes=bucket_shapes,
-    )
+    return _Bucketed(bucket_of_cell[cell], np.array([shapes[cells].max(axis=0) for cells in buckets]))
 
 
 def _even_cuts(sizes: Integers, batches: Integers) -> Integers:
@@ -381,7 +416,7 @@ def _best_split(cells: Integers, shapes: Integers, counts: Integers, budget: int
         below = np.cumsum(counts[ordered])[:-1]
         above = total - below
         saved = total * whole.sum() - below * low.sum(axis=1) - above * high.sum(axis=1)
-        full = (below >= 2 * _capacity(low, budget)) & (above >= 2 * _capacity(high, budget))
+        full = (below >= 2 * capacity(low, budget)) & (above >= 2 * capacity(high, budget))
         batches = _batches(below, low, budget) + _batches(above, high, budget)
         saved[~full & (batches >= _batches(total, whole, budget))] = 0
         if len(saved) and saved.max() > best.saved:
@@ -390,18 +425,18 @@ def _best_split(cells: Integers, shapes: Integers, counts: Integers, budget: int
     return best
 
 
-def _capacity(shapes: Integers, budget: int) -> Integers:
+def capacity(shapes: Integers, budget: int) -> Integers:
     """How many pairs of each shape make a batch."""
-    capacity: Integers = np.maximum(budget // shapes.max(axis=-1), 1)
-    return capacity
+    pairs: Integers = np.maximum(budget // shapes.max(axis=-1), 1)
+    return pairs
 
 
 def _batches(sizes: Integers, shapes: Integers, budget: int) -> Integers:
     """How many batches so many pairs of each shape make."""
-    return -(-sizes // _capacity(shapes, budget))
+    return -(-sizes // capacity(shapes, budget))
 
 
-def _rounded_up(lengths: npt.NDArray[Any], budget: int) -> Integers:
+def rounded_up(lengths: npt.NDArray[Any], budget: int) -> Integers:
     """Up to the next rung of a ladder: every length to 32, then 16 rungs a doubling, and the budget itself."""
     step = 1 << np.maximum(np.frexp(lengths - 1)[1] - 5, 0).astype(np.int64)
     rounded: Integers = -(-lengths // step) * step
@@ -413,7 +448,7 @@ def _rungs(lengths: npt.NDArray[Any], budget: int) -> tuple[Integers, Integers]:
     """The rungs in use, and each length's own as a number; none is longer than the longest, which may be all that a
     model's positions hold."""
     longest = int(lengths.max())
-    rungs, rung = np.unique(_rounded_up(np.arange(1, longest + 1), budget).clip(max=longest), return_inverse=True)
+    rungs, rung = np.unique(rounded_up(np.arange(1, longest + 1), budget).clip(max=longest), return_inverse=True)
     return rungs, rung.ravel()[lengths - 1]
 
 

@@ -137,10 +137,9 @@ def clean(
 ) -> Iterator[Pair]:
     """The pairs of `corpus` worth learning from, unchanged; what is dropped goes into `report`."""
     for pair in corpus:
-        reason = _line_break(pair)
-        if settings.enabled:
-            reason = reason or _flaw(pair, settings, monolingual)
-            reason = reason or (_repeated(pair, report) if settings.drop_duplicates else None)
+        reason = flaw_of(pair, settings, monolingual)
+        if settings.enabled and settings.drop_duplicates:
+            reason = reason or _repeated(pair, report)
         report.read += 1
         if reason is None:
             report.kept += 1
@@ -149,13 +148,17 @@ def clean(
             report.drop(pair, corpus.name, reason)
 
 
+def flaw_of(pair: Pair, settings: CleaningConfig, monolingual: bool = False) -> Reason | None:
+    """What is wrong with a pair by itself."""
+    return _line_break(pair) or (_flaw(pair, settings, monolingual) if settings.enabled else None)
+
+
 def _line_break(pair: Pair) -> Reason | None:
     source, target, _ = pair
     return "line break" if "\n" in source or "\n" in target or "\r" in source or "\r" in target else None
 
 
 def _flaw(pair: Pair, settings: CleaningConfig, monolingual: bool) -> Reason | None:
-    """What is wrong with a pair by itself."""
     source, target, _ = pair
     bare_source, bare_target = source.strip(), target.strip()
     has_source = bool(bare_source) or monolingual
@@ -175,11 +178,15 @@ def _flaw(pair: Pair, settings: CleaningConfig, monolingual: bool) -> Reason | N
     return None
 
 
+def digest_of(source: str, target: str) -> int:
+    """A number that stands for a pair. Neither side holds a line break, so the joined text stands for it alone."""
+    # Python's own hash() differs from run to run, and with it a collision would.
+    text = f"{source}\n{target}".encode("utf-8", "surrogatepass")
+    return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+
+
 def _repeated(pair: Pair, report: CleaningReport) -> Reason | None:
-    # Neither side holds a line break by now, so the joined text stands for this pair alone. Python's own hash() differs
-    # from run to run, and with it a collision would.
-    text = f"{pair.source}\n{pair.target}".encode("utf-8", "surrogatepass")
-    digest = int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little")
+    digest = digest_of(pair.source, pair.target)
     if digest in report.seen:
         return "duplicate"
     report.seen.add(digest)

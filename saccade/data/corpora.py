@@ -6,8 +6,10 @@
 Every corpus streams, and can be walked again unless it comes through a pipe.
 """
 
+import glob
 import itertools
 import json
+import os
 import re
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -42,13 +44,15 @@ def open_corpora(
 
     Text files pair up as they come (source target source target …). `.tsv`, `.jsonl`, `.ndjson` and `.parquet` files
     hold both sides, `-` is TSV on standard input, `hub:OWNER/NAME/CONFIG:SPLIT` a public dataset (CONFIG and SPLIT may
-    be left out: the default one, and `train`). Anything may be gzipped, whatever it is called. Records with named
-    fields keep the two sides in `source_field` and `target_field`; where those are left at their defaults,
-    `{"translation": {"de": …, "en": …}}` and fields named after the two languages are found as well. `monolingual`:
-    every file is text (`-` too) and holds targets alone.
+    be left out: the default one, and `train`). A pattern with `*`, `?` or `[…]`, or a folder, stands for the files it
+    holds (`expanded`). Anything may be gzipped, whatever it is called. Records with named fields keep the two sides in
+    `source_field` and `target_field`; where those are left at their defaults, `{"translation": {"de": …, "en": …}}` and
+    fields named after the two languages are found as well. `monolingual`: every file is text (`-` too) and holds
+    targets alone.
     """
     if files.count(STANDARD_INPUT) > 1:
         raise SaccadeError("- is given twice; standard input can be read only once")
+    files = expanded(files, monolingual)
     if monolingual:
         return [_alone(file) for file in files]
     fields = Fields(source_field, target_field, source, target)
@@ -68,8 +72,58 @@ def open_corpora(
     return corpora
 
 
+def expanded(files: Sequence[str], monolingual: bool = False) -> list[str]:
+    """The files that names, patterns and folders stand for, each pattern's in the order of their names.
+
+    Two patterns of text files, one for each side, pair up: the first source with the first target, and so on.
+    """
+    groups = [(name, _held_by(name)) for name in files]
+    if monolingual:
+        return [file for _, group in groups for file in group]
+    found: list[str] = []
+    waiting: tuple[str, list[str]] | None = None
+    for name, group in groups:
+        if not all(map(is_text, group)):
+            found += [*(waiting[1] if waiting else []), *group]
+            waiting = None
+        elif waiting is None:
+            waiting = name, group
+        elif len(group) != len(waiting[1]):
+            raise SaccadeError(
+                f"{waiting[0]} and {name} should pair up, but the first is {len(waiting[1])} files and the second "
+                f"{len(group)}; look for one that is missing"
+            )
+        else:
+            found += [file for both in zip(waiting[1], group, strict=True) for file in both]
+            waiting = None
+    return [*found, *(waiting[1] if waiting else [])]
+
+
+def _held_by(name: str) -> list[str]:
+    """The files of a folder or of a pattern; anything else is itself."""
+    if name == STANDARD_INPUT or name.startswith(HUB):
+        return [name]
+    if os.path.isdir(name):
+        inside = sorted(str(path) for path in Path(name).iterdir() if path.is_file())
+        found = [file for file in inside if _suffix(file) in _BOTH_SIDES]
+        if not found:
+            raise SaccadeError(
+                f"{name}: a folder without .parquet, .jsonl or .tsv files; name text files by two patterns, such as "
+                f"'{name}/*.en' '{name}/*.de'"
+            )
+        return found
+    if os.path.exists(name) or not glob.has_magic(name):
+        return [name]
+    found = sorted(file for file in glob.glob(name, recursive=True) if Path(file).is_file())
+    if not found:
+        raise SaccadeError(f"{name}: no file has such a name; check the pattern and the folder")
+    return found
+
+
 def is_text(file: str) -> bool:
     """Whether `file` is a text file, which holds one side."""
+    if os.path.isdir(file):
+        return False
     return file != STANDARD_INPUT and not file.startswith(HUB) and _suffix(file) not in (*_BOTH_SIDES, *_REFUSED)
 
 

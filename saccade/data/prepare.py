@@ -9,26 +9,40 @@ import json
 import math
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from saccade.config import Config, DataConfig, TokenizerConfig
-from saccade.data.cleaning import CleaningReport, clean
-from saccade.data.corpora import Corpus, Pair, open_corpora
-from saccade.data.extending import extend, with_terms
+from saccade.config import Config, DataConfig
+from saccade.data.cleaning import CleaningReport
+from saccade.data.corpora import Corpus, Pair, expanded
+from saccade.data.mapping import Here, Mapper
+from saccade.data.mixture import (
+    Member,
+    Part,
+    apportioned,
+    check_mixture,
+    lines_of,
+    name_of,
+    open_files,
+    open_members,
+    open_validation,
+    shares,
+    told,
+)
 from saccade.data.replay import choose_replay
-from saccade.data.store import Store, StoreWriter
-from saccade.data.tokenizers import Tokenizer, Tokenizers, share_letters, vocabulary_for
+from saccade.data.sampling import check_stream, draw_sample
+from saccade.data.spool import Spool, Spooled
+from saccade.data.store import Store
+from saccade.data.tokenizers import Tokenizers
+from saccade.data.vocabulary import extend_tokenizers, learn_tokenizers, sampler
 from saccade.display import Display
 from saccade.errors import SaccadeError
 from saccade.files import read_json, write_text
-
-CHUNK = 10_000  # pairs encoded at once
 
 
 class Prepared(NamedTuple):
@@ -41,13 +55,31 @@ class Prepared(NamedTuple):
     report: dict[str, Any]  # what was read, kept and dropped, for the folder's records
     reasons: list[str]  # what was chosen, and why
 
+    @property
+    def pairs(self) -> int:
+        """How many pairs there are to train on, if only about; of a stream, `train` is a sample."""
+        return int(self.report["train_pairs"])
+
+    @property
+    def mixture(self) -> list[Part]:
+        """The corpora that the store holds, if it is a mixture."""
+        if self.config.data.stream:
+            return []
+        return [Part(row["pairs"], row["taken"]) for row in self.report.get("mixture", [])]
+
 
 def prepare(
-    config: Config, folder: Path, display: Display, tokenizers: Tokenizers | None = None, base: Path | None = None
+    config: Config,
+    folder: Path,
+    display: Display,
+    tokenizers: Tokenizers | None = None,
+    base: Path | None = None,
+    mapper: Mapper | None = None,
 ) -> Prepared:
     """Prepare `config.data` in `folder`, or find it prepared there already.
 
     `tokenizers`: use these, extended as the settings say, and learn none. `base`: the folder that is fine-tuned.
+    `mapper`: where blocks of pairs are judged and encoded.
     """
     record = folder / "prepared.json"
     mark = fingerprint(config, tokenizers)
@@ -70,21 +102,24 @@ def prepare(
     # Without its record, what is here is what a run killed while preparing left.
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".spool.", suffix=".partial", dir=folder) as spool:
-        return _prepare(config, folder, Path(spool), display, tokenizers, mark, base)
+    with tempfile.TemporaryDirectory(prefix=".spool.", suffix=".partial", dir=folder) as place:
+        spool = Spool(Path(place), config, display, mapper or Here())
+        return _prepare(config, folder, spool, display, tokenizers, mark, base)
 
 
 def _prepare(
     config: Config,
     folder: Path,
-    spool: Path,
+    spool: "Spool",
     display: Display,
     tokenizers: Tokenizers | None,
     mark: str,
     base: Path | None,
 ) -> Prepared:
     report = CleaningReport()
-    everything = _spool(_training_corpora(config.data), config, report, spool / "train", display)
+    members = training_members(config.data)
+    corpus = draw_sample(config.data, members, display) if config.data.stream else None
+    everything = spool.filled("train", members if corpus is None else corpus.drawn, report)
     for line in report.lines():
         display.say(line)
     if everything.pairs < 2:
@@ -96,36 +131,42 @@ def _prepare(
     if config.data.cleaning.enabled and math.isinf(config.data.cleaning.max_ratio):
         reasons.append("cleaning: a side may be any number of times as long as the other (data.cleaning.max_ratio)")
     choices: dict[str, dict[str, Any]] = {}
-    held_out, valid = _validation(config, everything, spool, display)
+    held_out, valid = _validation(config, everything, spool)
     if held_out:
         choices["data"] = {"valid_pairs": len(held_out)}
         reasons.append(f"validation: {len(held_out):,} pairs held out of training (no validation files were given)")
     pairs = everything.pairs - len(held_out)
+    mixed = _mixed(config.data, members, everything, held_out) if corpus is None else corpus.report
+    reasons += [*lines_of(mixed), *([] if corpus is None else corpus.reasons)]
     if tokenizers is None:
-        tokenizers, chosen, why = _learn_tokenizers(config, everything, set(held_out), display)
+        heard = sampler(config.tokenizer, everything, set(held_out), [row["share"] for row in mixed])
+        many = pairs if corpus is None else corpus.pairs
+        tokenizers, chosen, why = learn_tokenizers(config, heard, many, display)
         choices["tokenizer"] = chosen
         reasons.append(why)
     else:
-        tokenizers, grown = _extend_tokenizers(tokenizers, config, everything, set(held_out))
+        tokenizers, grown = extend_tokenizers(tokenizers, config, everything, set(held_out))
         reasons += [grown] if grown else []
         kind, size = tokenizers.target.kind, max(300, tokenizers.target.size)
         choices["tokenizer"] = {"kind": kind, "joint": tokenizers.joint, "vocabulary": size}
 
     skipped = set(held_out)
     kept: Iterable[tuple[str, str]] = (pair for i, pair in enumerate(everything) if i not in skipped)
-    replay = None if base is None else choose_replay(config, base, pairs, lambda: _spool_replay(config, spool, display))
+    replay = None if base is None else choose_replay(config, base, pairs, lambda: _spool_replay(config, spool))
     if replay is not None:
         reasons.append(f"replay: {len(replay):,} old pairs beside {pairs:,} new ones (data.replay_share)")
         kept, pairs = chain(kept, replay), pairs + len(replay)
-    _encode(kept, pairs, tokenizers, folder / "train", "encoding", display)
+    spool.encode(kept, pairs, tokenizers, folder / "train", "encoding")
     if held_out:
         valid_pairs: Iterable[tuple[str, str]] = (pair for i, pair in enumerate(everything) if i in skipped)
-        _encode(valid_pairs, len(held_out), tokenizers, folder / "valid", "encoding validation", display)
+        spool.encode(valid_pairs, len(held_out), tokenizers, folder / "valid", "encoding validation")
     else:
-        _encode(valid, valid.pairs, tokenizers, folder / "valid", "encoding validation", display)
+        spool.encode(valid, valid.pairs, tokenizers, folder / "valid", "encoding validation")
     tokenizers.save(folder)
     summary = report.to_dict() | {"train_pairs": pairs, "corpus": _describe(config.data)}
+    summary |= {"mixture": mixed} if mixed else {}
     summary |= {} if replay is None else {"replay": replay.report()}
+    summary |= {} if corpus is None else {"train_pairs": corpus.pairs, "sampled": pairs, "held_out": bool(held_out)}
     write_text(
         folder / "prepared.json",
         json.dumps({"fingerprint": mark, "choices": choices, "reasons": reasons, "report": summary}, indent=1),
@@ -137,9 +178,16 @@ def _prepare(
 
 def check_corpora(data: DataConfig) -> None:
     """Refuse files that are not there and locales that are not known, before anything is done."""
+    check_mixture(data)
     for files in (data.replay, data.old_valid):
         if files:
-            _corpora(data, files, BuiltinCorpus(data, "train", 1))
+            open_files(data, files)
+    open_members(data)
+    open_validation(data)
+    if data.stream:
+        check_stream(data)
+    if data.mixture:
+        return
     for files, split in ((data.train, "train"), (data.valid, "valid")):
         corpora = _corpora(data, files, BuiltinCorpus(data, split, 1))
         if not data.train:
@@ -150,11 +198,13 @@ def check_corpora(data: DataConfig) -> None:
 def fingerprint(config: Config, tokenizers: Tokenizers | None) -> str:
     """Changes when anything that preparing depends on does: settings, files, the tokenizer given."""
     files = []
-    for name in [*config.data.train, *config.data.valid, *config.data.replay]:
+    data = config.data
+    mixed = [name for item in data.mixture for name in (*item.train, *item.valid)]
+    for name in expanded([*data.train, *data.valid, *data.replay, *mixed], monolingual=True):
         path = Path(name)
         files.append([name, path.stat().st_size, path.stat().st_mtime_ns] if path.is_file() else [name])
     sizes = None if tokenizers is None else [tokenizers.source.size, tokenizers.target.size, tokenizers.joint]
-    settings = [config.data.model_dump(mode="json"), config.tokenizer.model_dump(mode="json"), files, sizes]
+    settings = [data.model_dump(mode="json"), config.tokenizer.model_dump(mode="json"), files, sizes]
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
 
 
@@ -178,80 +228,56 @@ class BuiltinCorpus:
             yield Pair("" if self.settings.monolingual else source, target, line)
 
 
-@dataclass(frozen=True)
-class Spooled:
-    """Cleaned pairs on disk, one line each."""
-
-    source: Path
-    target: Path
-    pairs: int
-
-    def __iter__(self) -> Iterator[tuple[str, str]]:
-        with (
-            open(self.source, encoding="utf-8", newline="\n") as sources,
-            open(self.target, encoding="utf-8", newline="\n") as targets,
-        ):
-            for source, target in zip(sources, targets, strict=True):
-                yield source[:-1], target[:-1]
-
-
-def _spool(corpora: Iterable[Corpus], config: Config, report: CleaningReport, path: Path, display: Display) -> Spooled:
-    spooled = Spooled(path.with_suffix(".source"), path.with_suffix(".target"), 0)
-    with (
-        open(spooled.source, "w", encoding="utf-8", newline="\n") as sources,
-        open(spooled.target, "w", encoding="utf-8", newline="\n") as targets,
-        display.task("reading and cleaning") as progress,
-    ):
-        before = report.kept
-        for corpus in corpora:
-            for source, target, _ in clean(corpus, config.data.cleaning, report, bool(config.data.monolingual)):
-                sources.write(source + "\n")
-                targets.write(target + "\n")
-                if report.kept % 1000 == 0:
-                    progress(report.kept)
-        progress(report.kept)
-    return replace(spooled, pairs=report.kept - before)
-
-
-def _spool_replay(config: Config, spool: Path, display: Display) -> Spooled:
+def _spool_replay(config: Config, spool: Spool) -> Spooled:
     report = CleaningReport()
-    corpora = _corpora(config.data, config.data.replay, BuiltinCorpus(config.data, "train", 1))
-    spooled = _spool(corpora, config, report, spool / "replay", display)
+    spooled = spool.filled("replay", [Member("replay", open_files(config.data, config.data.replay))], report)
     if report.dropped:
-        display.say("replay:")
+        spool.display.say("replay:")
         for line in report.lines():
-            display.say(line)
+            spool.display.say(line)
     return spooled
 
 
-def _training_corpora(data: DataConfig) -> list[Corpus]:
-    return _corpora(data, data.train, BuiltinCorpus(data, "train", data.builtin_pairs))
+def training_members(data: DataConfig) -> list[Member]:
+    """The corpora to train on: those of a mixture, or one of all files."""
+    if data.mixture:
+        return open_members(data)
+    return [Member(_describe(data), _corpora(data, data.train, BuiltinCorpus(data, "train", data.builtin_pairs)))]
 
 
 def _corpora(data: DataConfig, files: list[str], otherwise: BuiltinCorpus) -> list[Corpus]:
-    if not files:
-        return [otherwise]
-    return open_corpora(
-        files,
-        source=data.source,
-        target=data.target,
-        source_field=data.source_field,
-        target_field=data.target_field,
-        monolingual=bool(data.monolingual),
-    )
+    return open_files(data, files) if files else [otherwise]
 
 
-def _validation(config: Config, everything: Spooled, spool: Path, display: Display) -> tuple[list[int], Spooled]:
+def _mixed(
+    data: DataConfig, members: Sequence[Member], everything: Spooled, held_out: Sequence[int]
+) -> list[dict[str, Any]]:
+    """The proportions of a mixture; nothing where there is one corpus."""
+    if not data.mixture:
+        return []
+    ends = np.cumsum(everything.sizes)
+    lost = np.bincount(np.searchsorted(ends, np.array(held_out, int), side="right"), minlength=len(members))
+    sizes = [int(size) for size in np.array(everything.sizes) - lost]
+    for member, size in zip(members, sizes, strict=True):
+        if size < 1:
+            raise SaccadeError(f"data.mixture: no pair of {member.name} is left to train on; see what was dropped")
+    share = shares(sizes, [member.weight for member in members], data.temperature)
+    return told([member.name for member in members], sizes, apportioned(share, sum(sizes)))
+
+
+def _validation(config: Config, everything: Spooled, spool: Spool) -> tuple[list[int], Spooled]:
     """Either which training pairs to hold out, or the validation corpus, cleaned."""
     data = config.data
-    if data.valid or not data.train:
-        corpora = _corpora(data, data.valid, BuiltinCorpus(data, "valid", data.valid_pairs or 500))
+    members = open_validation(data)
+    if members or data.valid or not (data.train or data.mixture):
+        builtin = BuiltinCorpus(data, "valid", data.valid_pairs or 500)
+        members = members or [Member("validation", _corpora(data, data.valid, builtin))]
         report = CleaningReport()
-        valid = _spool(corpora, config, report, spool / "valid", display)
+        valid = spool.filled("valid", members, report)
         if report.dropped:
-            display.say("validation:")
+            spool.display.say("validation:")
             for line in report.lines():
-                display.say(line)
+                spool.display.say(line)
         if not valid.pairs:
             raise SaccadeError(f"data.valid={data.valid}: no pair is left of {report.read:,} after cleaning")
         return [], valid
@@ -262,65 +288,10 @@ def _validation(config: Config, everything: Spooled, spool: Path, display: Displ
             "hold out fewer or give validation files"
         )
     chosen = np.random.default_rng(data.seed).choice(everything.pairs, size=count, replace=False)
-    return sorted(int(i) for i in chosen), Spooled(spool, spool, 0)
-
-
-def _learn_tokenizers(
-    config: Config, corpus: Spooled, held_out: set[int], display: Display
-) -> tuple[Tokenizers, dict[str, Any], str]:
-    settings, pairs = config.tokenizer, corpus.pairs - len(held_out)
-    size = settings.vocabulary or vocabulary_for(pairs)
-    sample = _sampler(settings, corpus, held_out)
-    shared = share_letters((source for source, _ in sample()), (target for _, target in sample()))
-    joint = shared > 0.5 if settings.joint is None else settings.joint
-    with display.task(f"learning the {settings.kind} vocabulary"):
-        if joint:
-            tokenizer = Tokenizer.train((side for pair in sample() for side in pair), settings.kind, size)
-            tokenizer = with_terms(tokenizer, settings.terms)
-            tokenizers = Tokenizers(tokenizer, tokenizer)
-        else:
-            source = Tokenizer.train((source for source, _ in sample()), settings.kind, size)
-            target = Tokenizer.train((target for _, target in sample()), settings.kind, size)
-            tokenizers = Tokenizers(with_terms(source, settings.terms), with_terms(target, settings.terms))
-    sizes = f"{tokenizers.source.size:,}" if joint else f"{tokenizers.source.size:,} + {tokenizers.target.size:,}"
-    why = f"vocabulary: {sizes} {settings.kind} pieces, "
-    if config.data.monolingual:
-        why += f"of one side ({pairs:,} lines)"
-    else:
-        why += (
-            f"{'joint' if joint else 'separate'} ({pairs:,} pairs; the two sides share {shared:.0%} of their letters)"
-        )
-    return tokenizers, {"joint": joint, "vocabulary": size}, why
-
-
-def _sampler(settings: TokenizerConfig, corpus: Spooled, held_out: set[int]) -> Callable[[], Iterator[tuple[str, str]]]:
-    """What a vocabulary is learned from: every so many-th pair, so that all files are heard."""
-    step = -(-corpus.pairs // settings.sample)
-    return lambda: (pair for i, pair in enumerate(corpus) if i % step == 0 and i not in held_out)
-
-
-def _extend_tokenizers(
-    tokenizers: Tokenizers, config: Config, corpus: Spooled, held_out: set[int]
-) -> tuple[Tokenizers, str | None]:
-    sample = _sampler(config.tokenizer, corpus, held_out)
-    sources, targets = (lambda: (s for s, _ in sample())), (lambda: (t for _, t in sample()))
-    return extend(tokenizers, config.tokenizer, sources, targets)
-
-
-def _encode(
-    pairs: Iterable[tuple[str, str]], count: int, tokenizers: Tokenizers, folder: Path, what: str, display: Display
-) -> None:
-    iterator = iter(pairs)
-    sizes = {"source_vocabulary": tokenizers.source.size, "target_vocabulary": tokenizers.target.size}
-    with StoreWriter(folder, **sizes) as writer, display.task(what, count) as progress:
-        done = 0
-        while chunk := list(islice(iterator, CHUNK)):
-            sources = tokenizers.source.encode_batch([source for source, _ in chunk])
-            targets = tokenizers.target.encode_batch([target for _, target in chunk])
-            writer.extend(zip(sources, targets, strict=True))
-            done += len(chunk)
-            progress(done)
+    return sorted(int(i) for i in chosen), Spooled(spool.folder, spool.folder)
 
 
 def _describe(data: DataConfig) -> str:
+    if data.mixture:
+        return " + ".join(map(name_of, data.mixture))
     return " ".join(data.train) if data.train else f"built-in {data.source}-{data.target}"

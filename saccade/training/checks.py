@@ -19,7 +19,7 @@ from saccade.training import checkpoint
 FREE = {"max_steps", "max_minutes", "patience", "keep", "average", "log_every", "tensorboard", "threads"}
 FREE |= {"validate_every", "checkpoint_every", "validate_bleu_pairs"}
 FREE |= {"learning_rate", "warmup_steps", "precision", "recompute", "clip_norm", "device"}
-FREE |= {"sharding", "hang_timeout"}
+FREE |= {"sharding", "hang_timeout", "stream_workers"}
 
 
 def check_folder(folder: Path, config: Config, restart: bool, base: Path | None) -> None:

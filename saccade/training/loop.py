@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 import torch
 
 from saccade.config import TrainingConfig, known
-from saccade.data.batching import Batch, Batcher, Position, prefetch
+from saccade.data.batching import Batch, Position, prefetch
+from saccade.data.windows import Batches
 from saccade.devices import autocast
 from saccade.display import Display
 from saccade.distributed.world import More, World
@@ -54,6 +55,7 @@ class Progress:
     step: int = 0
     epoch: int = 0
     batch: int = 0
+    place: dict[str, Any] | None = None  # of a stream
     tokens: int = 0
     seconds: float = 0.0
     best: float | None = None  # higher is better
@@ -78,11 +80,11 @@ class Trainer:
         self,
         settings: TrainingConfig,
         model: EncoderDecoder,
-        batcher: Batcher,
+        batcher: Batches,
         validate: Callable[[], Validation],
         folder: Path,
         display: Display,
-        both_ways: Batcher | None = None,
+        both_ways: Batches | None = None,
         world: World | None = None,
         device: torch.device | None = None,
     ) -> None:
@@ -121,7 +123,7 @@ class Trainer:
         """Train until the steps or the minutes are spent, validation stops improving, or somebody interrupts."""
         settings, progress = self.settings, self.progress
         max_steps = known(settings.max_steps)
-        stream = prefetch(self._batches(Position(progress.epoch, progress.batch)))
+        stream = prefetch(self._batches(Position(progress.epoch, progress.batch, progress.place)))
         log = Log(self.folder, settings, progress.step, self.world)
         self._try_longest()
         with (
@@ -227,7 +229,7 @@ class Trainer:
             self.average.update(progress.step)
         log.add(loss, norm, tokens)
         after, last = taken[-1]
-        progress.epoch, progress.batch = after.epoch, after.batch
+        progress.epoch, progress.batch, progress.place = after.epoch, after.batch, after.place
         progress.tokens += tokens
         if self.device.type == "cpu" or progress.step % settings.log_every == 0:
             self._watch(log.largest_norm(), last)

@@ -11,9 +11,13 @@ import torch
 from saccade.config import Config, known
 from saccade.data.batching import Batcher
 from saccade.data.both_ways import BothWays
-from saccade.data.prepare import Prepared, check_corpora, prepare
+from saccade.data.mapping import Mapper
+from saccade.data.prepare import Prepared, check_corpora, prepare, training_members
+from saccade.data.sampling import open_stream
 from saccade.data.store import Store
+from saccade.data.streams import streamed_lines, tally_of
 from saccade.data.tokenizers import Tokenizers
+from saccade.data.windows import Batches, StreamBatcher
 from saccade.devices import autocast, describe_device, device_for
 from saccade.display import Display
 from saccade.distributed.choose import choose_sharding
@@ -24,7 +28,7 @@ from saccade.evaluation.perplexity import perplexity
 from saccade.export import fit
 from saccade.files import remove_folder, sweep_partials, writing
 from saccade.folder import CONFIG, RECORD, WEIGHTS, write_record
-from saccade.models.build import build_model, count_parameters
+from saccade.models.build import build_model, count_parameters, in_one_sequence, longest_sequence
 from saccade.planning import choose_model, choose_sides, choose_training, choose_vocabulary, foresee, spell_time
 from saccade.training import checkpoint
 from saccade.training.checks import (
@@ -50,19 +54,42 @@ def train(
     start_from: str | Path | None = None,
     restart: bool = False,
     display: Display | None = None,
+    mapper: Mapper | None = None,
 ) -> Translator:
     """Train as `config` says in the folder `out`, or go on where a run in that folder was stopped.
 
     `start_from`: begin with the weights and the tokenizer of another folder (fine-tuning). `restart`: throw away what
-    `out` holds. Raises KeyboardInterrupt, after saving, when the run was interrupted.
+    `out` holds. `mapper`: where the corpus is prepared. Raises KeyboardInterrupt, after saving, when the run was
+    interrupted.
     """
     with writing(out, "choose another --out"), join(config.training) as world:
         base = Path(start_from) if start_from is not None else None
-        return _run(config, Path(out), base, restart, display or Display(), world)
+        return _run(config, Path(out), base, restart, display or Display(), world, mapper)
+
+
+def prepare_folder(
+    config: Config,
+    out: str | Path,
+    *,
+    start_from: str | Path | None = None,
+    restart: bool = False,
+    display: Display | None = None,
+    mapper: Mapper | None = None,
+) -> Prepared:
+    """Prepare the corpus of a run in the folder `out`, and do not train: `train` then finds it done."""
+    with writing(out, "choose another --out"):
+        base = Path(start_from) if start_from is not None else None
+        return _begin(config, Path(out), base, restart, display or Display(), World(), mapper)[0]
 
 
 def _begin(
-    config: Config, folder: Path, base: Path | None, restart: bool, display: Display, world: World
+    config: Config,
+    folder: Path,
+    base: Path | None,
+    restart: bool,
+    display: Display,
+    world: World,
+    mapper: Mapper | None,
 ) -> tuple[Prepared, torch.device]:
     """Refuse what cannot work, and prepare the data; of many ranks, the first does it and the others find it done."""
     # A process that took the place of one that died must not throw away what that one did.
@@ -91,19 +118,30 @@ def _begin(
             torch.cuda.set_device(device)
 
     try:
-        prepared = prepare(config, folder / "resume" / "data", display, given, base)
+        prepared = prepare(config, folder / "resume" / "data", display, given, base, mapper)
     except SaccadeError:
         if not any(path.is_file() for path in folder.rglob("*")):  # nothing came of it: leave nothing
             remove_folder(folder)
         raise
+    finally:
+        if mapper is not None:
+            mapper.close()
     return prepared, device
 
 
-def _run(config: Config, folder: Path, base: Path | None, restart: bool, display: Display, world: World) -> Translator:
+def _run(
+    config: Config,
+    folder: Path,
+    base: Path | None,
+    restart: bool,
+    display: Display,
+    world: World,
+    mapper: Mapper | None,
+) -> Translator:
     started = time.perf_counter()
     display = display if world.is_first else Display(quiet=True)
     with world.first_alone("preparing the data"):
-        prepared, device = _begin(config, folder, base, restart, display, world)
+        prepared, device = _begin(config, folder, base, restart, display, world, mapper)
         config, reasons = resolve(prepared, base, device)
         for line in [*prepared.reasons, *reasons]:
             display.say(line)
@@ -123,8 +161,8 @@ def _run(config: Config, folder: Path, base: Path | None, restart: bool, display
     if not world.sharded:
         model.to(device)
     translator = Translator(config, prepared.tokenizers, model)
-    batcher = _batcher(config, prepared, prepared.train, world)
-    both = _batcher(config, prepared, BothWays(prepared.train), world) if config.training.bidirectional_steps else None
+    planned, batcher = _batches(config, prepared, world)
+    both = _batches(config, prepared, world, both_ways=True)[1] if config.training.bidirectional_steps else None
     validate = _validator(config, translator, prepared.valid)
     trainer = Trainer(config.training, model, batcher, validate, folder, display, both, world, device)
     restored = trainer.restore()
@@ -153,7 +191,7 @@ def _run(config: Config, folder: Path, base: Path | None, restart: bool, display
         if batcher.oversized:
             display.say(f"batches: {batcher.oversized:,} pairs are longer than training.batch_tokens and go alone")
         with world.alone("estimating time and memory"):
-            for line in [] if world.sharded else foresee(config, model, batcher, device, world.size):
+            for line in [] if world.sharded else foresee(config, model, planned, device, world.size):
                 display.say(line)
     outcome = trainer.fit()
     if outcome.interrupted:
@@ -177,22 +215,37 @@ def resolve(prepared: Prepared, base: Path | None, device: torch.device) -> tupl
     if base is not None:
         config = tuned_from(config, Config.load(base / CONFIG), base)
     else:
-        config, reasons = choose_model(config, len(prepared.train), prepared.tokenizers.joint, device)
-    config, more = choose_training(config, prepared.train, device)
+        config, reasons = choose_model(config, prepared.pairs, prepared.tokenizers.joint, device)
+    config, more = choose_training(config, prepared.train, device, prepared.pairs)
     unfit = fit.warning(config.model)
     return config, [*reasons, *more, *([unfit] if unfit else [])]
 
 
-def _batcher(config: Config, prepared: Prepared, store: Store, world: World) -> Batcher:
-    """The training batches of a store."""
-    return Batcher(
+def _batches(config: Config, prepared: Prepared, world: World, both_ways: bool = False) -> tuple[Batcher, Batches]:
+    """The batches of the prepared store, and those to train on: the same, or those of the stream it is a sample of."""
+    store = BothWays(prepared.train) if both_ways else prepared.train
+    planned = Batcher(
         store,
         batch_tokens=known(config.training.batch_tokens),
         seed=config.training.seed,
         encode=_subword_dropout(config, prepared, store),
         rank=world.rank,
         world=world.size,
+        mixture=prepared.mixture * (2 if both_ways else 1),
     )
+    if not config.data.stream:
+        return planned, planned
+    stream = open_stream(
+        config,
+        training_members(config.data),
+        prepared.tokenizers,
+        prepared.valid,
+        prepared.report,
+        longest=longest_sequence(config.model),
+        together=in_one_sequence(config.model),
+    )
+    seed, rank, size = config.training.seed, world.rank, world.size
+    return planned, StreamBatcher(stream, planned, seed=seed, rank=rank, world=size, both_ways=both_ways)
 
 
 def _subword_dropout(config: Config, prepared: Prepared, store: Store) -> Callable[[int, int], tuple[Any, Any]] | None:
@@ -255,6 +308,9 @@ def _finish(
     base: Path | None,
 ) -> None:
     """Choose between the best checkpoint and the mean of the last, score the choice, write the card."""
+    streamed = tally_of(trainer.progress.place)
+    for line in streamed_lines(streamed):
+        display.say(line)
     folder, by = trainer.folder, config.training.validate_by
     checkpoint.prune(trainer.resume, max(config.training.keep, config.training.average))
     of = f", moving average of decay {config.training.ema:g}" if config.training.ema else ""
@@ -296,7 +352,7 @@ def _finish(
             "torch": torch.__version__,
             "device": describe_device(translator.device),
             "parameters": count_parameters(translator.model),
-            "data": prepared.report,
+            "data": prepared.report | ({"streamed": streamed} if streamed else {}),
             "valid_pairs": count,
             "steps": outcome.progress.step,
             "target_tokens": outcome.progress.tokens,

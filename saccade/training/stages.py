@@ -10,7 +10,8 @@ from itertools import islice
 from typing import NamedTuple
 
 from saccade.config import TrainingConfig, known
-from saccade.data.batching import START, Batch, Batcher, Position
+from saccade.data.batching import START, Batch, Position
+from saccade.data.windows import Batches
 
 
 class Stage(NamedTuple):
@@ -27,7 +28,7 @@ def stage_of(step: int, settings: TrainingConfig) -> Stage:
     return Stage(2, step, before) if step <= before else Stage(1, step - before, total - before)
 
 
-def staged(both: Batcher | None, one: Batcher, batches: int, start: Position) -> Iterator[tuple[Position, Batch]]:
+def staged(both: Batches | None, one: Batches, batches: int, start: Position) -> Iterator[tuple[Position, Batch]]:
     """So many `batches` of both directions, then those of one, from its beginning; `start` is in whichever is first."""
     if both is not None and batches > 0:
         for number, (position, batch) in enumerate(islice(both.stream(start), batches), start=1):
