@@ -10,7 +10,19 @@ from saccade.commands.app import app
 from saccade.errors import SaccadeError
 
 # As `saccade --help` lists them.
-GROUPS = ("train", "estimate", "translate", "evaluate", "align", "folders", "synthetic", "heads", "report", "learn")
+GROUPS = (
+    "train",
+    "estimate",
+    "translate",
+    "serve",
+    "evaluate",
+    "align",
+    "folders",
+    "synthetic",
+    "heads",
+    "report",
+    "learn",
+)
 for group in GROUPS:
     import_module(f"saccade.commands.{group}")
 

@@ -1,0 +1,82 @@
+"""The server's own interface, `/v1`: the shapes are in `schemas`."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request
+from fastapi.responses import StreamingResponse
+from pydantic import BaseModel
+
+from saccade.serving.clients import client_of
+from saccade.serving.problems import as_refused
+from saccade.serving.schemas import Models, Part, Problem, TranslateAnswer, TranslateRequest
+from saccade.serving.server import Server
+from saccade.serving.told import Told
+
+router = APIRouter(prefix="/v1", tags=["v1"])
+
+
+def server_of(request: Request) -> Server:
+    """The server that the application was made for."""
+    server: Server = request.app.state.server
+    return server
+
+
+TheServer = Annotated[Server, Depends(server_of)]
+Client = Annotated[str, Depends(client_of)]
+PROBLEMS: dict[int | str, dict[str, Any]] = {status: {"model": Problem} for status in (400, 404, 413, 429, 503, 504)}
+
+
+def told_by(request: TranslateRequest) -> Told:
+    """What a request asks for."""
+    return Told(
+        request.search,
+        request.glossary,
+        request.prefix,
+        tuple(request.must),
+        tuple(request.banned),
+        request.n_best,
+        request.alignments,
+        request.tokens,
+    )
+
+
+@router.post("/translate", response_model=TranslateAnswer, responses=PROBLEMS)
+async def translate(
+    request: TranslateRequest, server: TheServer, client: Client
+) -> TranslateAnswer | StreamingResponse:
+    """Translate texts. With `stream`, the answer is server-sent events: `part`, `result`, `done`, `error`."""
+    texts = [request.text] if isinstance(request.text, str) else request.text
+    entry = server.choose(request.model, request.source, request.target)
+    told = told_by(request)
+    if request.stream:
+        events = _events(server, texts, entry.name, told, client)
+        return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+    answer = await server.translate(texts, entry.name, told, client)
+    return TranslateAnswer(model=answer.model, results=answer.results, seconds=answer.seconds)
+
+
+async def _events(server: Server, texts: list[str], model: str, told: Told, client: str) -> AsyncIterator[str]:
+    try:
+        async for event in server.stream(texts, model, told, client):
+            yield sse("part" if isinstance(event, Part) else "result", event)
+    except Exception as error:
+        refused = as_refused(error)
+        if refused is None:
+            raise
+        yield sse("error", Problem(error=str(refused)))
+        return
+    yield sse("done")
+
+
+def sse(event: str, data: BaseModel | None = None) -> str:
+    """One server-sent event."""
+    shown = "{}" if data is None else json.dumps(data.model_dump(mode="json"), ensure_ascii=False)
+    return f"event: {event}\ndata: {shown}\n\n"
+
+
+@router.get("/models")
+async def models(server: TheServer) -> Models:
+    """The models that can be asked for, the first is the default."""
+    return Models(models=server.pool.cards())
