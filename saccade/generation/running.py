@@ -45,6 +45,15 @@ class Running(Generic[Key]):
         return len(self._at_work)
 
     @property
+    def busy(self) -> bool:
+        """Whether another `step` has something to do, or to give out."""
+        return bool(self.lanes or self._ready)
+
+    def holds(self, key: Key) -> bool:
+        """Whether a sentence is at work."""
+        return key in self._at_work
+
+    @property
     def rows(self) -> int:
         """Rows of the next step; those of answers that are given out may stay for a few steps."""
         return sum(lane.rows for lane in self.lanes.values())
