@@ -17,6 +17,7 @@ GROUPS = (
     "serve",
     "evaluate",
     "align",
+    "inspect",
     "folders",
     "synthetic",
     "heads",
