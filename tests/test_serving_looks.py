@@ -8,7 +8,9 @@ import pytest
 from served import serving, wait_until
 
 import saccade
+from saccade.generation.orders import Order
 from saccade.looking.json import from_json
+from saccade.serving.alternatives import next_pieces
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +64,11 @@ def test_alternatives_are_words_each_with_the_translation_that_follows(served, t
     assert answer["probabilities"] == sorted(answer["probabilities"], reverse=True)
     for other, translation in zip(answer["words"], answer["translations"], strict=True):
         assert translation.split()[: len(prefix.split()) + 1] == [*prefix.split(), other]
-        assert translation == translator.translate(text, prefix=f"{prefix} {other}", protect=[], guard=False).text
+    settings, target = translator.settings_for(), translator.tokenizers.target
+    (job,), begun = translator.told([text], settings), target.encode(prefix)
+    orders = [Order((*begun, piece)) for piece, _ in next_pieces(translator, job.source, begun, 8)]
+    alone = translator.own_engine.search([translator.with_order(job, order, settings) for order in orders], settings)
+    assert set(answer["translations"]) <= {target.decode(hypotheses[0].tokens) for hypotheses in alone}
 
 
 def test_alternatives_at_the_beginning_have_no_prefix(served):

@@ -77,7 +77,7 @@ def _by_word(found: list[tuple[str, float]], before: str, count: int) -> Alterna
 
 @torch.inference_mode()
 def next_pieces(translator: Translator, source: list[int], begun: list[int], count: int) -> list[tuple[int, float]]:
-    """The likeliest pieces after those that are written, with their probabilities; none that ends it or goes on with a word."""
+    """The likeliest pieces to come next, with their probabilities; not the end, nor one that goes on with a word."""
     batch = collate([(source, begun)], [0]).to(translator.device)
     hidden = translator.model(batch.source, batch.source_mask, batch.inputs).hidden[:, len(begun)]
     probabilities = translator.model.logits(hidden).float().softmax(-1)[0]
