@@ -18,6 +18,7 @@ class ServingSettings(BaseModel):
     watch: Path | None = Field(None, description="A run in training, for /v1/watch.")
     keys: Path | None = Field(None, description="A file of API keys; without it none is needed.")
     cors: list[str] = Field(default_factory=list, description="Origins whose pages may call; none unless listed.")
+    log_requests: bool = Field(True, description="Write a line for each request.")
     log_texts: bool = Field(False, description="Write users' texts into the log.")
 
     max_body: int = Field(2**20, ge=1, description="Bytes of a request.")
