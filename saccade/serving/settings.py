@@ -28,6 +28,11 @@ class ServingSettings(BaseModel):
     max_waiting: int = Field(4_096, ge=1, description="Sentences that wait for a model, of all clients.")
     max_waiting_characters: int = Field(2_000_000, ge=1, description="Their characters.")
     time_limit: float = Field(60.0, gt=0, description="Seconds that a request may take; then its work stops.")
+    patience: float = Field(
+        0.1,
+        ge=0,
+        description="Seconds that a newcomer waits for those at work to be done, before it joins them midway.",
+    )
     drain_limit: float = Field(
         30.0, ge=0, description="Seconds that running requests have when the server is told to stop."
     )
