@@ -15,6 +15,7 @@ GROUPS = (
     "train",
     "estimate",
     "translate",
+    "serve",
     "evaluate",
     "align",
     "inspect",

@@ -15,7 +15,7 @@ from saccade.data import builtin
 from saccade.display import Display
 from saccade.evaluation.metrics import score_corpus
 from saccade.looking.terminal import crosses
-from saccade.translator import Translation
+from saccade.translator import Translation, Translator
 
 MODEL = {"size": "tiny", "dropout": 0.1}
 TRAINING: dict[str, Any] = {
@@ -37,8 +37,7 @@ def run_demo(out: Path, minutes: float) -> None:
     console = Console(highlight=False)
     display = Display(console=console)
     display.say("Training a Transformer on dates, times, money and numbers, English to German, made on the spot:\n")
-    training = TRAINING | {"max_minutes": minutes}
-    translator = train("data.source=en", "data.target=de", out=out, restart=True, model=MODEL, training=training)
+    translator = train_demo(out, minutes)
     pairs = list(islice(builtin.pairs("en", "de", split="test"), SCORED))
     with display.task("translating what it has never seen", SCORED) as progress:
         translations = list(translator.stream([source for source, _ in pairs], progress))
@@ -62,6 +61,12 @@ Try next:
   {saccade} train your.de your.en --out runs/de-en      # your own pairs; nothing else needs setting
   {saccade} info {out}"""
     )
+
+
+def train_demo(out: Path, minutes: float = 1.5) -> Translator:
+    """The demo's translator alone."""
+    training = TRAINING | {"max_minutes": minutes}
+    return train("data.source=en", "data.target=de", out=out, restart=True, model=MODEL, training=training)
 
 
 def _crossed(translations: list[Translation]) -> Translation:

@@ -1,0 +1,266 @@
+"""The models that a server was given: loaded when first asked for, dropped when memory is wanted for others."""
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from saccade.config import Config
+from saccade.data.tokenizers import Tokenizers
+from saccade.errors import SaccadeError
+from saccade.folder import CONFIG, WEIGHTS, load, require
+from saccade.models.build import build_model, with_shape
+from saccade.serving.batcher import Worker
+from saccade.serving.problems import Busy, NotFound
+from saccade.serving.schemas import ModelCard
+from saccade.serving.settings import ServingSettings
+from saccade.serving.tickets import Kind
+from saccade.serving.told import Told
+from saccade.training.checkpoint import parameters_in
+from saccade.translator import Translator
+
+log = logging.getLogger("saccade.serving")
+
+KINDS = 64  # of requests whose settings and rules are kept, of each model
+OVERHEAD = 1.3  # bytes in memory to a byte of weights: packed copies, tokenizers, what is at work
+
+
+@dataclass(eq=False)
+class Loaded:
+    """A model in memory, with the thread that runs it. It is closed when it is retired and nobody uses it."""
+
+    translator: Translator
+    worker: Worker
+    version: str
+    size: int
+    users: int = 0
+    retired: bool = False
+    used: float = field(default_factory=time.monotonic)
+    kinds: OrderedDict[str, Kind] = field(default_factory=OrderedDict)
+
+    def kind(self, told: Told, search: dict[str, Any], each: bool) -> Kind:
+        """What requests that are told this have in common, made once for many."""
+        key = f"{told.key()} {each}"
+        if key not in self.kinds:
+            self.kinds[key] = Kind(self.translator, told, search)
+            if len(self.kinds) > KINDS:
+                self.kinds.popitem(last=False)
+        self.kinds.move_to_end(key)
+        return self.kinds[key]
+
+
+@dataclass(eq=False)
+class Entry:
+    """A folder that may be asked for by name."""
+
+    name: str
+    folder: Path
+    card: ModelCard
+    size: int
+    beam: int  # that its settings have
+    loaded: Loaded | None = None
+    loading: "asyncio.Task[Loaded] | None" = None
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+
+class ModelPool:
+    """Folders by name, and those of them that are loaded, within a budget of memory."""
+
+    def __init__(
+        self, folders: Sequence[Path], settings: ServingSettings, start: Callable[[Translator], Worker]
+    ) -> None:
+        """`start` makes the worker of a translator."""
+        self.settings, self._start = settings, start
+        self.budget = int(settings.memory * 2**30)
+        self.entries: dict[str, Entry] = {}
+        for folder in folders:
+            self.add(folder)
+        self._freed = asyncio.Condition()
+        self._leaving: set[Loaded] = set()  # retired, but in use
+
+    def add(self, folder: Path) -> None:
+        """One more folder that may be asked for."""
+        if any(entry.folder == folder for entry in self.entries.values()):
+            return
+        entry = _entry(_name_for(folder, self.entries), folder)
+        if entry.size > self.budget:
+            raise SaccadeError(
+                f"{folder}: takes about {entry.size / 2**30:.2f} GB, more than --memory {self.settings.memory:g}; "
+                "raise it"
+            )
+        self.entries[entry.name] = entry
+
+    def named(self, name: str | None) -> Entry:
+        """The folder of that name; None: the first."""
+        if not self.entries:
+            raise NotFound("no model is served here yet; the run that is watched has none")
+        if name is None:
+            return next(iter(self.entries.values()))
+        if name not in self.entries:
+            raise NotFound(f"model={name!r} is not served here; these are: {', '.join(self.entries)}")
+        return self.entries[name]
+
+    def cards(self) -> list[ModelCard]:
+        """All of them, as they are now."""
+        return [self.card(entry) for entry in self.entries.values()]
+
+    def card(self, entry: Entry) -> ModelCard:
+        loaded = entry.loaded
+        engine = "" if loaded is None else loaded.translator.engine.name
+        return entry.card.model_copy(update={"loaded": loaded is not None, "engine": engine or self.settings.engine})
+
+    @property
+    def loaded(self) -> list[Loaded]:
+        """In memory now, those that are about to leave counted."""
+        return [entry.loaded for entry in self.entries.values() if entry.loaded is not None] + list(self._leaving)
+
+    @asynccontextmanager
+    async def use(self, entry: Entry) -> AsyncIterator[Loaded]:
+        """The model, loaded if need be; it stays while it is used, whatever becomes of its folder."""
+        loaded = entry.loaded or await self._load(entry)
+        while loaded.retired:  # between its loading and now
+            loaded = entry.loaded or await self._load(entry)
+        loaded.users += 1
+        loaded.used = time.monotonic()
+        try:
+            yield loaded
+        finally:
+            loaded.users -= 1
+            if loaded.retired and not loaded.users:
+                await asyncio.shield(self._close(loaded))
+
+    async def _load(self, entry: Entry) -> Loaded:
+        """Load it, once for all who wait; it goes on though those who asked have gone away."""
+        if entry.loading is None:
+            entry.loading = asyncio.create_task(self._loaded(entry))
+        return await asyncio.shield(entry.loading)
+
+    async def _loaded(self, entry: Entry) -> Loaded:
+        try:
+            async with entry.lock:
+                if entry.loaded is None:
+                    await self._make_room(entry)
+                    entry.loaded = await asyncio.to_thread(self._read, entry)
+                return entry.loaded
+        finally:
+            entry.loading = None
+
+    def _read(self, entry: Entry) -> Loaded:
+        began = time.monotonic()
+        version = version_of(entry.folder)
+        translator = load(entry.folder, self.settings.device, engine=self.settings.engine)
+        seconds = round(time.monotonic() - began, 3)
+        log.info("model loaded", extra={"fields": {"model": entry.name, "version": version, "seconds": seconds}})
+        return Loaded(translator, self._start(translator), version, entry.size)
+
+    async def _make_room(self, wanted: Entry) -> None:
+        """Let the least recently used leave, until there is room for one more."""
+        deadline = time.monotonic() + self.settings.time_limit
+        while sum(loaded.size for loaded in self.loaded) + wanted.size > self.budget:
+            others = [entry for entry in self.entries.values() if entry.loaded is not None and entry is not wanted]
+            staying = sum(entry.size for entry in others)
+            if staying + wanted.size > self.budget:
+                oldest = min(others, key=lambda entry: entry.loaded.used)  # type: ignore[union-attr]
+                await self.retire(oldest)
+                continue
+            async with self._freed:  # enough are leaving: wait for the last of their requests
+                try:
+                    await asyncio.wait_for(self._freed.wait(), max(deadline - time.monotonic(), 0.01))
+                except asyncio.TimeoutError:
+                    raise Busy(f"model={wanted.name!r}: no memory for it now; try again", 5) from None
+
+    async def retire(self, entry: Entry) -> None:
+        """Out of the way of new requests; in memory until the last that uses it is done."""
+        loaded, entry.loaded = entry.loaded, None
+        if loaded is None:
+            return
+        loaded.retired = True
+        self._leaving.add(loaded)
+        log.info("model retired", extra={"fields": {"model": entry.name, "version": loaded.version}})
+        if not loaded.users:
+            await self._close(loaded)
+
+    async def _close(self, loaded: Loaded) -> None:
+        await asyncio.to_thread(loaded.worker.close)
+        self._leaving.discard(loaded)
+        async with self._freed:
+            self._freed.notify_all()
+
+    async def reload_changed(self) -> None:
+        """Look now and then whether folders have changed; what is new is loaded before what is old leaves."""
+        seen: dict[str, str] = {}
+        while True:
+            await asyncio.sleep(self.settings.reload_every)
+            for entry in self.entries.values():
+                if entry.loaded is None:
+                    continue
+                now = await asyncio.to_thread(version_of, entry.folder)
+                settled, seen[entry.name] = seen.get(entry.name) == now, now
+                if settled and entry.loaded is not None and now != entry.loaded.version:
+                    await self._reload(entry)
+
+    async def _reload(self, entry: Entry) -> None:
+        async with entry.lock:
+            try:
+                fresh = await asyncio.to_thread(self._read, entry)
+                entry.card = (await asyncio.to_thread(_entry, entry.name, entry.folder)).card
+            except SaccadeError as error:  # half written, perhaps: the old one goes on
+                log.warning("model not reloaded", extra={"fields": {"model": entry.name, "why": str(error)}})
+                return
+            await self.retire(entry)
+            entry.loaded = fresh
+
+    async def close(self) -> None:
+        """Stop all that is running."""
+        for entry in self.entries.values():
+            if entry.loading is not None:
+                await asyncio.wait([entry.loading])
+        for loaded in self.loaded:
+            await asyncio.to_thread(loaded.worker.close)
+
+
+def version_of(folder: Path) -> str:
+    """Changes when a file that the translator reads does."""
+    facts = []
+    for path in sorted(folder.iterdir()) if folder.is_dir() else []:
+        if path.suffix in (".yaml", ".safetensors", ".json") and path.name not in ("record.json",) and path.is_file():
+            stat = path.stat()
+            facts.append(f"{path.name} {stat.st_size} {stat.st_mtime_ns} {stat.st_ino}")
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]
+
+
+def _name_for(folder: Path, taken: dict[str, Entry]) -> str:
+    name = folder.resolve().name
+    number = 2
+    while name in taken:
+        name, number = f"{folder.resolve().name}-{number}", number + 1
+    return name
+
+
+def _entry(name: str, folder: Path) -> Entry:
+    require(folder)
+    config, tokenizers = Config.load(folder / CONFIG), Tokenizers.load(folder)
+    if config.data.monolingual:
+        raise SaccadeError(f"{folder}: is a language model, which translates nothing; serve a folder of pairs")
+    config = config.model_copy(update={"model": with_shape(config.model, tokenizers.joint)})
+    with torch.device("meta"):
+        attends = build_model(config, tokenizers.source.size, tokenizers.target.size).attends
+    card = ModelCard(
+        name=name,
+        source=config.data.source or "",
+        target=config.data.target or "",
+        family=config.model.family,
+        parameters=parameters_in(folder / WEIGHTS),
+        attends=attends,
+        loaded=False,
+        engine="",
+    )
+    return Entry(name, folder, card, int((folder / WEIGHTS).stat().st_size * OVERHEAD), config.search.beam)

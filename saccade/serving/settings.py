@@ -1,0 +1,41 @@
+"""How a server is set up: every limit in one place. The command line's options are some of these."""
+
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class ServingSettings(BaseModel):
+    """All that can be set; the defaults suit one machine, for oneself or behind a proxy."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    host: str = "127.0.0.1"
+    port: int = Field(8000, ge=0, le=65535, description="0: any that is free.")
+    engine: str = "auto"
+    device: str | None = "cpu"
+    memory: float = Field(4.0, gt=0, description="GB that loaded models may take together.")
+    watch: Path | None = Field(None, description="A run in training, for /v1/watch.")
+    keys: Path | None = Field(None, description="A file of API keys; without it none is needed.")
+    cors: list[str] = Field(default_factory=list, description="Origins whose pages may call; none unless listed.")
+    log_requests: bool = Field(True, description="Write a line for each request.")
+    log_texts: bool = Field(False, description="Write users' texts into the log.")
+
+    max_body: int = Field(2**20, ge=1, description="Bytes of a request.")
+    max_file: int = Field(16 * 2**20, ge=1, description="Bytes of a request that brings a file.")
+    max_texts: int = Field(1_000, ge=1, description="Texts in one request.")
+    max_characters: int = Field(200_000, ge=1, description="Characters in one request.")
+    max_waiting: int = Field(4_096, ge=1, description="Sentences that wait for a model, of all clients.")
+    max_waiting_characters: int = Field(2_000_000, ge=1, description="Their characters.")
+    time_limit: float = Field(60.0, gt=0, description="Seconds that a request may take; then its work stops.")
+    patience: float = Field(
+        0.1,
+        ge=0,
+        description="Seconds that a newcomer waits for those at work to be done, before it joins them midway.",
+    )
+    drain_limit: float = Field(
+        30.0, ge=0, description="Seconds that running requests have when the server is told to stop."
+    )
+    reload_every: float = Field(2.0, ge=0, description="Seconds between looks whether a folder has changed; 0: never.")
+    cache: float = Field(32.0, ge=0, description="MB of recent answers that are kept; 0: none.")
+    max_beam: int = Field(16, ge=1, description="The widest beam, and the most samples, that a request may ask for.")

@@ -1,0 +1,66 @@
+"""What a request asks of its translations, whatever protocol it came by."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from saccade.config import SearchConfig
+from saccade.serving.problems import Wrong
+
+# Settings of the server's machine, not of a request: files to read, memory to take.
+NOT_FOR_REQUESTS = {"shortlist", "batch_tokens", "max_source", "precision"}
+# What a request may raise, and how far: lengths take memory before a word is written.
+MOST = {"max_length_factor": 8, "max_length_extra": 256, "min_length": 512, "max_length": 4096}
+
+
+@dataclass(frozen=True)
+class Told:
+    """Search settings and rules of one request, and what its answer shows. `prefix`: one for all texts, or one each."""
+
+    search: Mapping[str, Any] = field(default_factory=dict)
+    glossary: Mapping[str, str] = field(default_factory=dict)
+    prefix: str | Sequence[str] | None = None
+    must: Sequence[str] = ()
+    banned: Sequence[str] = ()
+    n_best: int = 1
+    alignments: bool = False
+    tokens: bool = False
+    scores: bool = True  # False: nobody will read them, and an engine may leave them a little wrong
+
+    def settings(self, beam: int, most: int) -> dict[str, Any]:
+        """The search settings that differ from the folder's, which has `beam`; `most`: the widest allowed."""
+        unknown = [name for name in self.search if name not in SearchConfig.model_fields or name in NOT_FOR_REQUESTS]
+        if unknown:
+            known = ", ".join(name for name in SearchConfig.model_fields if name not in NOT_FOR_REQUESTS)
+            raise Wrong(f"search.{unknown[0]} cannot be set by a request; these can: {known}")
+        search = dict(self.search)
+        if self.n_best > 1:
+            search["n_best"] = self.n_best
+            if search.get("method") != "sample":
+                asked = search.get("beam", beam)
+                search["beam"] = max(self.n_best, asked) if isinstance(asked, int) else asked
+        if self.banned:
+            search["banned"] = [*search.get("banned", ()), *self.banned]
+        for name, bound in (MOST | dict.fromkeys(("beam", "n_best", "mbr"), most)).items():
+            asked = search.get(name)
+            if isinstance(asked, int | float) and asked > bound:
+                raise Wrong(f"search.{name}={asked} is more than the {bound} that this server allows; lower it")
+        return search
+
+    def prefixes(self, texts: int) -> list[str] | None:
+        """How each of the texts begins; None: no one is told."""
+        if not self.prefix:
+            return None
+        each = [self.prefix] * texts if isinstance(self.prefix, str) else list(self.prefix)
+        if len(each) != texts:
+            raise Wrong(f"prefix: {len(each)} for {texts} texts; give one for all, or one for each")
+        return each
+
+    def key(self) -> str:
+        """The same for requests that are told the same, but for their prefixes."""
+        shown = [self.search, self.glossary, self.must, self.banned, self.n_best]
+        shown += [self.alignments, self.tokens, self.scores]
+        return json.dumps(
+            [dict(part) if isinstance(part, Mapping) else part for part in shown], sort_keys=True, default=str
+        )
