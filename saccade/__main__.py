@@ -15,6 +15,7 @@ GROUPS = (
     "estimate",
     "translate",
     "serve",
+    "keys",
     "evaluate",
     "align",
     "folders",

@@ -23,7 +23,8 @@ class Dialect:
 
     inline: frozenset[str]  # held by a row, around words of it
     untouched: frozenset[str]  # left as they are, with all that they hold
-    glued: frozenset[str] = frozenset()  # no space stands for them: a word may go on after one
+    alone: frozenset[str]  # have no content and stand between words of a row
+    glued: frozenset[str] = frozenset()  # of these, no space stands for them: a word may go on after one
     islands: frozenset[str] = frozenset()  # within a row, with rows of their own (footnotes)
     attributes: frozenset[str] = frozenset()  # that people read
     rows: frozenset[str] | None = None  # where text is; None: anywhere
@@ -38,11 +39,11 @@ _UNTOUCHED = "code pre kbd samp var tt svg math object canvas audio video"
 HTML = Dialect(
     inline=frozenset(_INLINE.split()),
     untouched=RAW | set(_UNTOUCHED.split()),
+    alone=frozenset(("br", "img", "input", "wbr", "embed", "area")),
     glued=frozenset(("wbr",)),
     attributes=frozenset(("title", "alt", "placeholder", "aria-label")),
 )
 XHTML = replace(HTML, xml=True)
-_ALONE = frozenset(("br", "img", "input", "wbr", "embed", "area"))  # these stand within a row
 
 
 def translated_html(text: str, dialect: Dialect = HTML) -> Work[str]:
@@ -115,7 +116,7 @@ class Reading:
         token = self.tokens[position]
         if token.kind == "other":
             return Tag("alone", [token.raw], position)
-        if token.kind == "alone" and (token.name in _ALONE or token.name in self.dialect.inline | self.dialect.glued):
+        if token.kind == "alone" and token.name in self.dialect.alone | self.dialect.inline:
             return Tag("alone", self._attributes(token), position, token.name not in self.dialect.glued)
         if token.kind == "open" and token.name in self.dialect.inline and self._holds_no_row(position):
             return Tag("open", self._attributes(token), position)
@@ -136,7 +137,7 @@ class Reading:
         counts: list[int] = []
         count = 0
         for i, token in enumerate(self.tokens):
-            inline = token.kind in ("text", "other") or self._stands_inline(token) or token.name in _ALONE
+            inline = token.kind in ("text", "other") or self._stands_inline(token) or token.name in self.dialect.alone
             lonely = token.kind in ("open", "close") and i not in self.partners and i not in self.closing
             count += not inline or lonely
             counts.append(count)
