@@ -27,6 +27,7 @@ from saccade.generation.rerank import Judge, rerank
 from saccade.generation.sampling import Sample, truncations
 from saccade.generation.search import Beam, Greedy, Hypothesis, Search
 from saccade.generation.words import Speller
+from saccade.generation.work import Errand
 from saccade.looking.terminal import draw_alignment, merge_to_words
 from saccade.models.build import in_one_sequence, longest_sequence
 from saccade.models.protocol import EncoderDecoder
@@ -181,7 +182,7 @@ class Translator:
 
     def engine_note(self, **search: Any) -> str | None:
         """Why our own engine does it although there is another; None: there is nothing to say."""
-        obstacle = self.engine.obstacle(self._settings(search))
+        obstacle = self.engine.obstacle(self.settings_for(**search))
         return None if obstacle is None else f"engine: torch, because {self.engine.name} cannot do {obstacle}"
 
     @property
@@ -258,18 +259,11 @@ class Translator:
         scores, which an engine may then leave a little wrong rather than compute them. Other keywords override the
         folder's search settings.
         """
-        settings = self._settings(search)
-        pool = _pool(settings, judges)
-        encoded = self.tokenizers.source.encode_batch(list(texts))
+        settings = self.settings_for(**search)
+        pool = pool_of(settings, judges)
+        jobs = self.told(texts, settings, first, prefix=prefix, must=must, allowed=allowed)
         blank = [not text.strip() for text in texts]
-        self._check_lengths(encoded, settings.max_source, first)
-        orders = orders_of(self._speller, len(texts), settings, prefix, must, allowed)
-        limits = [limit_of(ids, order, settings, self._room(ids)) for ids, order in zip(encoded, orders, strict=True)]
-        for number, (order, limit) in enumerate(zip(orders, limits, strict=True), start=first):
-            check_limit(order, limit, number)
-        jobs = [Job(*job) for job in zip(encoded, orders, limits, strict=True)]
-        if settings.method != "beam" and any(order.must for order in orders):
-            raise SaccadeError(f"search.must needs beam search; set search.method=beam (now {settings.method})")
+        encoded = [job.source for job in jobs]
         engine = self.engine_for(settings)
         scored = scored or bool(judges) or settings.mbr > 0
         found: dict[int, Guarded] = {}
@@ -284,18 +278,43 @@ class Translator:
             chosen = self._choose([texts[i] for i in batch], several, settings, judges)
             for i, answer, hypotheses in zip(batch, answers, chosen, strict=True):
                 found[i] = answer._replace(hypotheses=hypotheses)
-                if not answer.holds:
-                    raise SaccadeError(
-                        f"line {first + i:,}: no translation keeps to all that it was told (search.must, banned, "
-                        "shortlist, no_repeat_ngram, min_length); take something back"
-                    )
+                _check_holds(answer, first + i)
             if progress is not None:
                 progress(len(found))
             while done < len(texts) and (blank[done] or done in found):
-                yield self._ready(texts[done], found, done)
+                yield self._ready(texts[done], found.get(done))
                 done += 1
         for i in range(done, len(texts)):
-            yield self._ready(texts[i], found, i)
+            yield self._ready(texts[i], found.get(i))
+
+    def told(
+        self,
+        texts: Sequence[str],
+        settings: SearchConfig,
+        first: int = 1,
+        *,
+        prefix: str | Sequence[str] | None = None,
+        must: Phrases | None = None,
+        allowed: Phrases | None = None,
+    ) -> list[Job]:
+        """Sentences ready to be searched, each with its order; the keywords are those of `stream`."""
+        encoded = self.tokenizers.source.encode_batch(list(texts))
+        self._check_lengths(encoded, settings.max_source, first)
+        orders = orders_of(self._speller, len(texts), settings, prefix, must, allowed)
+        limits = [limit_of(ids, order, settings, self._room(ids)) for ids, order in zip(encoded, orders, strict=True)]
+        for number, (order, limit) in enumerate(zip(orders, limits, strict=True), start=first):
+            check_limit(order, limit, number)
+        if settings.method != "beam" and any(order.must for order in orders):
+            raise SaccadeError(f"search.must needs beam search; set search.method=beam (now {settings.method})")
+        return [Job(*job) for job in zip(encoded, orders, limits, strict=True)]
+
+    def translation(self, text: str, answer: Guarded | None, settings: SearchConfig, number: int = 1) -> Translation:
+        """What was found for a sentence as a translation of it; None: there was nothing to look for."""
+        if answer is None:
+            return self._ready(text, None)
+        _check_holds(answer, number)
+        (chosen,) = self._choose([text], [answer.hypotheses], settings, ())
+        return self._ready(text, answer._replace(hypotheses=chosen))
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
         """log P(target | source) of each pair under the model, the end of the sentence counted."""
@@ -365,7 +384,8 @@ class Translator:
                     + ("" if self.longest is not None else " or raise search.max_source in the folder's config.yaml")
                 )
 
-    def _settings(self, search: dict[str, Any]) -> SearchConfig:
+    def settings_for(self, **search: Any) -> SearchConfig:
+        """The folder's search settings with some changed; those that do not go together are refused."""
         settings = self.config.with_changes({"search": search}).search if search else self.config.search
         most = ("mbr", settings.mbr) if settings.mbr else ("beam", settings.beam)
         if settings.n_best > most[1] and (settings.mbr or settings.method != "sample"):
@@ -413,24 +433,36 @@ class Translator:
         """Sources in ids that are told nothing of their own."""
         return [Job(ids, Order(), limit_of(ids, Order(), settings, self._room(ids))) for ids in sources]
 
-    def _book(self, settings: SearchConfig) -> Book:
+    def book(self, settings: SearchConfig) -> Book:
+        """The rules of the settings."""
         return Book(self._speller, settings, self._line_breaks, self.device)
 
     def _searcher(self, settings: SearchConfig) -> SearchBatch:
         """How our own engine translates a batch under these settings."""
-        return partial(self._search, settings, self._book(settings))
+        return partial(self._search, settings, self.book(settings))
 
-    def _search(self, settings: SearchConfig, book: Book, jobs: Sequence[Job]) -> list[list[Hypothesis]]:
-        """`book`: the rules of the settings."""
-        self.model.eval()
+    def errand(self, settings: SearchConfig, book: Book, jobs: Sequence[Job]) -> Errand:
+        """Sentences that start together, for the generation loop; `book`: the rules of the settings."""
         batch = collate([(job.source, []) for job in jobs], range(len(jobs))).to(self.device)
         limits = torch.tensor([job.limit for job in jobs], device=self.device)
         orders = [job.order for job in jobs]
         search = book.search(search_of(settings, batch), beam_of(settings), orders)
-        rules = book.for_batch(orders)
-        sources, at_once = (batch.source, batch.source_mask), settings.batch_tokens
+        return Errand(batch.source, batch.source_mask, limits, search, book.for_batch(orders), book.weighings)
+
+    def _search(self, settings: SearchConfig, book: Book, jobs: Sequence[Job]) -> list[list[Hypothesis]]:
+        self.model.eval()
+        errand = self.errand(settings, book, jobs)
         model = self._in_bf16 if settings.precision == "bf16" and self.device.type == "cuda" else self.model
-        return generate(model, *sources, search, limits, rules, book.weighings, at_once)
+        return generate(
+            model,
+            errand.source,
+            errand.mask,
+            errand.search,
+            errand.limits,
+            errand.rules,
+            errand.weighings,
+            settings.batch_tokens,
+        )
 
     @torch.inference_mode()
     def _score(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float]:
@@ -442,9 +474,9 @@ class Translator:
         of_gold = log_probs.gather(-1, batch.gold.unsqueeze(-1)).squeeze(-1)
         return [float(x) for x in (of_gold * (batch.gold != PAD)).sum(1)]
 
-    def _ready(self, text: str, found: dict[int, Guarded], i: int) -> Translation:
+    def _ready(self, text: str, answer: Guarded | None) -> Translation:
         # A blank line has nothing to translate and stays what it is.
-        return self._translation(text, found[i]) if i in found else Translation(text, text, 0.0, [])
+        return Translation(text, text, 0.0, []) if answer is None else self._translation(text, answer)
 
     def _translation(self, text: str, answer: Guarded) -> Translation:
         made = [
@@ -462,6 +494,14 @@ class Translator:
         if len(made) > 1:
             made[0].n_best.extend(made)
         return made[0]
+
+
+def _check_holds(answer: Guarded, number: int) -> None:
+    if not answer.holds:
+        raise SaccadeError(
+            f"line {number:,}: no translation keeps to all that it was told (search.must, banned, shortlist, "
+            "no_repeat_ngram, min_length); take something back"
+        )
 
 
 def search_of(settings: SearchConfig, batch: Batch) -> Search:
@@ -492,7 +532,7 @@ def beam_of(settings: SearchConfig) -> Beam:
     )
 
 
-def _pool(settings: SearchConfig, judges: Sequence[Judge]) -> SearchConfig:
+def pool_of(settings: SearchConfig, judges: Sequence[Judge]) -> SearchConfig:
     """The settings with which candidates are found: as many as there are to choose from, in batches that hold them."""
     if judges and settings.mbr:
         raise SaccadeError(f"search.mbr={settings.mbr} and reranking both choose the answer; leave one of them out")

@@ -130,7 +130,7 @@ def test_ctranslate2_finds_the_same_tokens_greedy_and_beam(name, exported):
 def test_the_engine_answers_as_torch_does_with_the_models_own_scores(name, exported):
     translator, engine = exported(name)
     sources = encoded(translator)
-    settings = translator._settings({"beam": 5, "n_best": 2})
+    settings = translator.settings_for(beam=5, n_best=2)
     jobs = translator.jobs(sources, settings)
     torch_found, found = translator.own_engine.search(jobs, settings), engine.search(jobs, settings)
     equal = [a[0].tokens == b[0].tokens for a, b in zip(torch_found, found, strict=True)]
@@ -148,7 +148,7 @@ def test_the_engine_answers_as_torch_does_with_the_models_own_scores(name, expor
 def test_every_length_penalty_ranks_as_ours(alpha, stopping, exported):
     translator, engine = exported("pre-norm")
     sources = encoded(translator)
-    settings = translator._settings({"beam": 4, "length_penalty": alpha, "early_stopping": stopping})
+    settings = translator.settings_for(beam=4, length_penalty=alpha, early_stopping=stopping)
     jobs = translator.jobs(sources, settings)
     ours, theirs = translator.own_engine.search(jobs, settings), engine.search(jobs, settings)
     assert sum(a[0].tokens == b[0].tokens for a, b in zip(ours, theirs, strict=True)) >= 0.95 * len(sources)
@@ -157,7 +157,7 @@ def test_every_length_penalty_ranks_as_ours(alpha, stopping, exported):
 def test_a_sentence_that_comes_to_its_limit_ends_as_ours_do(exported):
     translator, engine = exported("pre-norm")
     sources = encoded(translator)
-    settings = translator._settings({"beam": 3, "max_length_factor": 0.2, "max_length_extra": 1})
+    settings = translator.settings_for(beam=3, max_length_factor=0.2, max_length_extra=1)
     assert not all(engine.searched(translator.jobs(sources, settings), settings))
     jobs = translator.jobs(sources, settings)
     ours, theirs = translator.own_engine.search(jobs, settings), engine.search(jobs, settings)
@@ -168,7 +168,7 @@ def test_a_sentence_beyond_the_exports_positions_goes_to_torch(exported, monkeyp
     translator, engine = exported("pre-norm")
     monkeypatch.setattr("saccade.engines.ctranslate2.POSITIONS", 30)
     sources = encoded(translator)
-    settings = translator._settings({"beam": 1})
+    settings = translator.settings_for(beam=1)
     jobs = translator.jobs(sources, settings)
     done = engine.searched(jobs, settings)
     assert any(done)
@@ -182,7 +182,7 @@ def test_quantization_leaves_the_live_weights_as_they_were(quantization, exporte
     before = {name: tensor.clone() for name, tensor in translator.model.state_dict().items()}
     to_ctranslate2.write(translator.model, translator.tokenizers, tmp_path / "again", quantization)
     assert all(torch.equal(tensor, before[name]) for name, tensor in translator.model.state_dict().items())
-    settings = translator._settings({"beam": 1})
+    settings = translator.settings_for(beam=1)
     jobs = translator.jobs(encoded(translator), settings)
     expected = translator.own_engine.search(jobs, settings)
     found = engine_of(translator, tmp_path / "again").search(jobs, settings)

@@ -17,7 +17,7 @@ from saccade.data.tokenizers import EOS
 from saccade.errors import SaccadeError
 from saccade.generation.automata import Automata, Reached, room_for
 from saccade.generation.rules import Prefixes
-from saccade.generation.search import Beam, Hypothesis, Step
+from saccade.generation.search import Beam, Hypothesis, Step, all_but
 from saccade.generation.words import Phrase
 
 
@@ -129,6 +129,15 @@ class ConstrainedRun:
 
     def results(self) -> list[list[Hypothesis]]:
         return [ended[: self.beam.n_best] for ended in self.ended]
+
+    def result(self, sentence: int) -> list[Hypothesis]:
+        return self.ended[sentence][: self.beam.n_best]
+
+    def over(self) -> Tensor:
+        return all_but(len(self.ended), self.sentences)
+
+    def keep(self, rows: Tensor) -> None:
+        self._keep(rows[:: self.beam.size] // self.beam.size)
 
     def _letter(self) -> Tensor:
         """(N, K): which hypotheses end in a letter."""

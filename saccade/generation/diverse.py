@@ -90,6 +90,14 @@ class DiverseRun(BeamRun):
         found, G = super().results(), self.diverse.groups
         return [_ranked(found[start : start + G], self.diverse.beam.n_best) for start in range(0, len(found), G)]
 
+    def result(self, sentence: int) -> list[Hypothesis]:
+        G = self.diverse.groups
+        found = [super(DiverseRun, self).result(sentence * G + group) for group in range(G)]
+        return _ranked(found, self.diverse.beam.n_best)
+
+    def over(self) -> Tensor:
+        return super().over().view(-1, self.diverse.groups).all(1)
+
 
 def _ranked(groups: list[list[Hypothesis]], n_best: int) -> list[Hypothesis]:
     """What the groups have found, each once, the best first."""

@@ -61,6 +61,33 @@ class Guarded(NamedTuple):
         return bool(self.hypotheses) and self.hypotheses[0].log_prob > -float("inf")
 
 
+def suspect(job: Job, answer: Guarded, settings: SearchConfig) -> Finding | None:
+    """What is wrong with the best of an answer; None for what is sound, and for what keeps to no rules at all."""
+    if not answer.holds:
+        return None
+    return examine(job.source, answer.hypotheses[0].tokens, job.limit, settings.length_ratio, job.order.room)
+
+
+def stricter(settings: SearchConfig) -> SearchConfig:
+    """The settings of the second time."""
+    ngram = min(settings.no_repeat_ngram or NGRAM, NGRAM)
+    return settings.model_copy(update={"no_repeat_ngram": ngram})
+
+
+def shorter(job: Job, finding: Finding, settings: SearchConfig) -> Job:
+    """The sentence of the second time."""
+    return job._replace(limit=min(job.limit, max(finding.limit, settings.min_length) + 1))
+
+
+def settled(answer: Guarded, finding: Finding, job: Job, hypotheses: list[Hypothesis], ngram: int) -> Guarded:
+    """The first answer, or the second (`hypotheses`, of `job`) if it keeps to what it was told."""
+    second = Guarded(hypotheses)
+    if not second.holds:
+        return answer._replace(notes=(SAYS + finding.what, "kept: stricter rules forbid what it was told"))
+    cut = f", cut at {job.limit - 1}" if len(hypotheses[0].tokens) + 1 >= job.limit else ""
+    return second._replace(notes=(SAYS + finding.what, f"decoded again without repeated {ngram}-grams{cut}"))
+
+
 def decode_again(
     jobs: Sequence[Job],
     answers: Sequence[Guarded],
@@ -70,30 +97,14 @@ def decode_again(
     """The answers, with those that are degenerate replaced by what stricter rules give."""
     guarded, findings = list(answers), {}
     for i, (job, answer) in enumerate(zip(jobs, answers, strict=True)):
-        if answer.holds:
-            output = answer.hypotheses[0].tokens
-            finding = examine(job.source, output, job.limit, settings.length_ratio, job.order.room)
-            if finding is not None:
-                findings[i] = finding
+        if (finding := suspect(job, answer, settings)) is not None:
+            findings[i] = finding
     if not findings:
         return guarded
-    ngram = min(settings.no_repeat_ngram or NGRAM, NGRAM)
-    again = [
-        jobs[i]._replace(limit=min(jobs[i].limit, max(finding.limit, settings.min_length) + 1))
-        for i, finding in findings.items()
-    ]
-    second = decode(again, settings.model_copy(update={"no_repeat_ngram": ngram}))
-    for (i, finding), job, hypotheses in zip(findings.items(), again, second, strict=True):
-        stricter = Guarded(hypotheses)
-        if not stricter.holds:
-            guarded[i] = answers[i]._replace(
-                notes=(SAYS + finding.what, "kept: stricter rules forbid what it was told")
-            )
-            continue
-        cut = f", cut at {job.limit - 1}" if len(hypotheses[0].tokens) + 1 >= job.limit else ""
-        guarded[i] = stricter._replace(
-            notes=(SAYS + finding.what, f"decoded again without repeated {ngram}-grams{cut}")
-        )
+    strict = stricter(settings)
+    again = [shorter(jobs[i], finding, settings) for i, finding in findings.items()]
+    for (i, finding), job, hypotheses in zip(findings.items(), again, decode(again, strict), strict=True):
+        guarded[i] = settled(answers[i], finding, job, hypotheses, strict.no_repeat_ngram)
     return guarded
 
 

@@ -23,7 +23,7 @@ from saccade.data.tokenizers import EOS
 from saccade.errors import SaccadeError
 from saccade.generation.noise import exponential, split
 from saccade.generation.rules import Prefixes, Rule
-from saccade.generation.search import Hypothesis, Step
+from saccade.generation.search import Hypothesis, Step, all_but
 
 
 def top_k(k: int) -> Rule:
@@ -135,13 +135,23 @@ class SampleRun:
         if not ended.any():
             return Step(tokens, None)
         alive = (~ended).nonzero().flatten()
-        self.tokens, self.sentences, self.draws = self.tokens[alive], self.sentences[alive], self.draws[alive]
-        self.streams, self.limits, self.log_prob = self.streams[alive], self.limits[alive], self.log_prob[alive]
+        self.keep(alive)
         return Step(tokens[alive], alive)
+
+    def keep(self, rows: Tensor) -> None:
+        self.tokens, self.sentences, self.draws = self.tokens[rows], self.sentences[rows], self.draws[rows]
+        self.streams, self.limits, self.log_prob = self.streams[rows], self.limits[rows], self.log_prob[rows]
 
     def results(self) -> list[list[Hypothesis]]:
         """In the order of the draws: the first of them is a sample too, and not the likeliest of several."""
-        return [[drawn[i] for i in sorted(drawn)] for drawn in self.done]
+        return [self.result(sentence) for sentence in range(len(self.done))]
+
+    def result(self, sentence: int) -> list[Hypothesis]:
+        drawn = self.done[sentence]
+        return [drawn[i] for i in sorted(drawn)]
+
+    def over(self) -> Tensor:
+        return all_but(len(self.done), self.sentences)
 
 
 def _only(log_probs: Tensor, kept: Tensor) -> Tensor:

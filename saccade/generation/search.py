@@ -49,6 +49,15 @@ class Run(Protocol):
     def results(self) -> list[list[Hypothesis]]:
         """The hypotheses of each sentence, the best first."""
 
+    def keep(self, rows: Tensor) -> None:
+        """Go on with these rows alone, which are those of whole sentences: the others have left."""
+
+    def over(self) -> Tensor:
+        """(B,): which sentences need no further step; their results are what they will be."""
+
+    def result(self, sentence: int) -> list[Hypothesis]:
+        """What `results` says of one sentence."""
+
 
 class Search(Protocol):
     """A way to search, with its settings."""
@@ -111,6 +120,13 @@ def few(alive: int, rows: int) -> bool:
     return alive <= rows - max(1, rows // 8)
 
 
+def all_but(sentences: int, alive: Tensor) -> Tensor:
+    """(sentences,): True but for those that are alive."""
+    over = torch.ones(sentences, dtype=torch.bool, device=alive.device)
+    over[alive] = False
+    return over
+
+
 class GreedyRun:
     """One row a sentence, until its end; rows that have ended leave a few at a time."""
 
@@ -142,9 +158,12 @@ class GreedyRun:
         if not few(alive, N):
             return Step(tokens, None, 1)
         left = (~ended).nonzero().flatten()
-        self.tokens, self.ended = self.tokens[left], self.ended[left]
-        self.limits, self.sentences, self.log_prob = self.limits[left], self.sentences[left], self.log_prob[left]
+        self.keep(left)
         return Step(tokens[left], left, 1, left)
+
+    def keep(self, rows: Tensor) -> None:
+        self.tokens, self.ended = self.tokens[rows], self.ended[rows]
+        self.limits, self.sentences, self.log_prob = self.limits[rows], self.sentences[rows], self.log_prob[rows]
 
     def _take(self, ended: Tensor) -> None:
         """Take in the rows that have just ended."""
@@ -159,6 +178,12 @@ class GreedyRun:
 
     def results(self) -> list[list[Hypothesis]]:
         return self.done
+
+    def over(self) -> Tensor:
+        return all_but(len(self.done), self.sentences[~self.ended])
+
+    def result(self, sentence: int) -> list[Hypothesis]:
+        return self.done[sentence]
 
 
 @dataclass(frozen=True)
@@ -322,20 +347,31 @@ class BeamRun:
             self.attention = self.attention[left]
         self._number()
 
+    def keep(self, rows: Tensor) -> None:
+        self._keep(rows[:: self.search.size] // self.search.size)
+
+    def over(self) -> Tensor:
+        if not self.any_ended and self.length < self.longest:
+            return all_but(self.ended_count.numel(), self.sentences)
+        return all_but(self.ended_count.numel(), self.sentences[~self._done()])
+
     @staticmethod
     def _of(per_beam: Tensor, beams: Tensor) -> Tensor:
         """Rows of (N, K, ·) that `beams` (N, M) names: (N, M, ·)."""
         return per_beam.gather(1, beams.unsqueeze(-1).expand(-1, -1, per_beam.size(-1)))
 
     def results(self) -> list[list[Hypothesis]]:
-        found = []
-        for tokens, log_probs, scores in zip(
-            self.ended_tokens.tolist(), self.ended_log_prob.tolist(), self.ended_score.tolist(), strict=True
-        ):
-            ended = [
-                Hypothesis(ids[: ids.index(EOS)] if EOS in ids else ids, log_prob, score)
-                for ids, log_prob, score in zip(tokens, log_probs, scores, strict=True)
-                if score > -float("inf")
-            ]
-            found.append(ended[: self.search.n_best])
-        return found
+        ended = self.ended_tokens.tolist(), self.ended_log_prob.tolist(), self.ended_score.tolist()
+        return [self._hypotheses(*of_sentence) for of_sentence in zip(*ended, strict=True)]
+
+    def result(self, sentence: int) -> list[Hypothesis]:
+        ended = self.ended_tokens[sentence], self.ended_log_prob[sentence], self.ended_score[sentence]
+        return self._hypotheses(*(part.tolist() for part in ended))
+
+    def _hypotheses(self, tokens: list[list[int]], log_probs: list[float], scores: list[float]) -> list[Hypothesis]:
+        ended = [
+            Hypothesis(ids[: ids.index(EOS)] if EOS in ids else ids, log_prob, score)
+            for ids, log_prob, score in zip(tokens, log_probs, scores, strict=True)
+            if score > -float("inf")
+        ]
+        return ended[: self.search.n_best]

@@ -1,5 +1,6 @@
 """The application: routers, errors, and what begins and ends with it."""
 
+import asyncio
 import importlib
 import importlib.util
 import logging
@@ -9,10 +10,12 @@ from importlib.metadata import version
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from saccade.errors import SaccadeError
 from saccade.serving import v1
+from saccade.serving.gate import Gate
 from saccade.serving.problems import Refused, as_refused
 from saccade.serving.server import Server
 
@@ -24,7 +27,12 @@ def create_app(server: Server) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        reloading = None
+        if server.settings.reload_every:
+            reloading = asyncio.create_task(server.pool.reload_changed())
         yield
+        if reloading is not None:
+            reloading.cancel()
         await server.close()
 
     app = FastAPI(title="Saccade", version=version("saccade"), lifespan=lifespan)
@@ -33,14 +41,21 @@ def create_app(server: Server) -> FastAPI:
     for name in ("libretranslate", "page"):
         if importlib.util.find_spec(f"saccade.serving.{name}") is not None:
             app.include_router(importlib.import_module(f"saccade.serving.{name}").router)
+    app.add_middleware(Gate, server=server)
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(SaccadeError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(Exception, _failed)
 
     @app.get("/health", tags=["server"])
     async def health() -> dict[str, str | bool]:
         """`status` is what LibreTranslate's clients read; `ready` is false when the server is about to stop."""
         return {"status": "ok", "live": True, "ready": not server.draining}
+
+    @app.get("/metrics", tags=["server"], response_class=PlainTextResponse)
+    async def metrics() -> Response:
+        """Counters and gauges, for Prometheus."""
+        return Response(server.metrics.page(), media_type=CONTENT_TYPE_LATEST)
 
     return app
 
@@ -58,3 +73,9 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"] if part != "body") or "the request"
     return JSONResponse({"error": f"{where}: {first['msg']}"}, 400)
+
+
+async def _failed(request: Request, error: Exception) -> JSONResponse:
+    """What is ours to mend is in the log, and no business of a client's."""
+    log.error("request failed", exc_info=error)
+    return JSONResponse({"error": "something went wrong here, and is in the server's log"}, 500)

@@ -1,26 +1,322 @@
-"""The thread that runs a model."""
+"""The thread that runs a model: sentences of all clients join one running batch.
+
+Newcomers are let in between two steps, a few at a time: at once if little is at work, else when there are enough of
+them, and after a few steps at the latest. What an engine only takes in batches (CTranslate2; a captured step on a GPU)
+is given small ones, so that what is no longer wanted has mostly not begun.
+"""
 
 import asyncio
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
+import torch
+
+from saccade.errors import SaccadeError
+from saccade.generation.guard import Guarded, settled, shorter, stricter, suspect
+from saccade.generation.running import Running, width_of
+from saccade.generation.search import Hypothesis
+from saccade.serving.queue import FairQueue
+from saccade.serving.schemas import Part, Result
 from saccade.serving.settings import ServingSettings
-from saccade.translator import Translator
+from saccade.serving.tickets import Sentence, Ticket
+from saccade.translator import ROWS, Translator
 
+log = logging.getLogger("saccade.serving")
 T = TypeVar("T")
+
+SHARE = 0.25  # newcomers to those at work, that are worth a copy of the state
+PATIENCE = 4  # steps that a newcomer waits at most for others to come
+MICRO = 1024  # tokens of a small batch, padding counted
+SO_FAR = 0.03  # seconds between two parts of a streamed translation
+
+Delivery = tuple[Ticket, Part | Result | Exception]
 
 
 class Worker:
-    """One thread a model."""
+    """One thread a model. `submit`, `cancel` and `call` are for the event loop; the rest runs in the thread."""
 
-    def __init__(self, translator: Translator, settings: ServingSettings) -> None:
-        self.translator = translator
-        self._thread = ThreadPoolExecutor(1)
+    def __init__(
+        self, translator: Translator, settings: ServingSettings, on_tokens: Callable[[int], None] = lambda count: None
+    ) -> None:
+        self.translator, self.on_tokens = translator, on_tokens
+        self.queue = FairQueue(settings.max_waiting, settings.max_waiting_characters)
+        self.rows = 0  # at work, for whoever wants to know
+        self.in_batches = 0  # sentences in small batches
+        self._messages: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._running: Running[Sentence] | None = None
+        self._again: list[Sentence] = []
+        self._at_work: dict[Ticket, set[Sentence]] = {}
+        self._out: list[Delivery] = []
+        self._steps_waited = 0
+        self._shown = 0.0
+        self._batches = 0
+        # A captured step belongs to one thread; CTranslate2 has as many workers of its own as there are threads.
+        captured = translator.engine is translator.own_engine
+        self._slots = 1 if captured else torch.get_num_threads()
+        self._helpers = ThreadPoolExecutor(self._slots, "saccade-batch")
+        self._closing = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=self._run, name="saccade-model", daemon=True)
+        self._thread.start()
+
+    # For the event loop.
+
+    def submit(self, tickets: Sequence[Ticket], request: object) -> None:
+        """The texts of a request wait for their turn; raises `Refused` where there is no room for them."""
+        self._loop = asyncio.get_running_loop()
+        self.queue.put(tickets, request)
+        self._messages.put(_nothing)
+
+    def cancel(self, tickets: Sequence[Ticket], request: object) -> None:
+        """Texts are no longer wanted: what waits is forgotten, what is at work leaves before the next step."""
+        for ticket in tickets:
+            ticket.over = True
+        self.queue.remove(tickets, request)
+        self._messages.put(lambda: self._drop(tickets))
 
     async def call(self, function: Callable[[], T]) -> T:
-        """Run something in the thread."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
+        """Run something that needs the model, between two steps."""
+        answer: Future[T] = Future()
+
+        def work() -> None:
+            if answer.set_running_or_notify_cancel():
+                try:
+                    answer.set_result(function())
+                except BaseException as error:
+                    answer.set_exception(error)
+
+        self._messages.put(work)
+        return await asyncio.wrap_future(answer)
 
     def close(self) -> None:
-        self._thread.shutdown()
+        """Stop, when what is at work is done."""
+
+        def stop() -> None:
+            self._closing = True
+
+        self._messages.put(stop)
+        self._thread.join()
+        self._helpers.shutdown()
+
+    # In the thread.
+
+    def _run(self) -> None:
+        while True:
+            self._listen()
+            if self._closing and not self._busy:
+                return
+            try:
+                self._turn()
+            except Exception as error:  # whoever is at work is told; those who come next start afresh
+                log.exception("model failed")
+                self._running = None
+                for ticket in list(self._at_work):
+                    self._end(ticket, error)
+            self._tell()
+
+    @property
+    def _busy(self) -> bool:
+        running = self._running is not None and self._running.busy
+        return running or bool(self._again) or (self.queue.sentences > 0 and self._batches < self._slots)
+
+    def _listen(self) -> None:
+        """Do what the event loop asks for; wait for it if there is nothing else to do."""
+        try:
+            self._messages.get(block=not self._busy)()
+            while True:
+                self._messages.get_nowait()()
+        except queue.Empty:
+            pass
+
+    def _turn(self) -> None:
+        """Let newcomers in, and take a step."""
+        if self._due():
+            self._admit()
+        if self._running is not None and self._running.busy:
+            for sentence, hypotheses in self._running.step():
+                self._found(sentence, hypotheses)
+            self._show()
+        self.rows = (self._running.rows if self._running is not None else 0) + self.in_batches
+
+    def _due(self) -> bool:
+        if not self.queue.sentences and not self._again:
+            self._steps_waited = 0
+            return False
+        self._steps_waited += 1
+        at_work = self._running.sentences if self._running is not None else 0
+        waiting = self.queue.sentences + len(self._again)
+        return waiting >= SHARE * at_work or self._steps_waited > PATIENCE
+
+    def _admit(self) -> None:
+        self._steps_waited = 0
+        again, self._again = self._again, []
+        taken = [*again, *self.queue.take(self._room())]
+        groups: dict[tuple[Any, ...], list[Sentence]] = {}
+        for sentence in taken:
+            if sentence.ticket.over:
+                continue
+            self._at_work.setdefault(sentence.ticket, set()).add(sentence)
+            kind, second = sentence.ticket.kind, sentence.finding is not None
+            stepwise = second or self._stepwise(sentence)
+            width = width_of(sentence.columns) if stepwise else 0
+            name = (stepwise, second, kind.key, width, bool(sentence.job.order.must))
+            groups.setdefault(name, []).append(sentence)
+        for (stepwise, *_), sentences in groups.items():
+            sentences.sort(key=lambda sentence: -sentence.columns)
+            if stepwise:
+                self._start(sentences)
+            else:
+                self._start_batches(sentences)
+
+    def _room(self) -> Callable[[Sentence], bool]:
+        """Says of each sentence whether there is room for it, beside those before it."""
+        cells: dict[int, int] = {}
+        tokens = MICRO * (self._slots - self._batches)
+
+        def accept(sentence: Sentence) -> bool:
+            nonlocal tokens
+            if not self._stepwise(sentence):
+                tokens -= sentence.columns
+                return tokens + sentence.columns > 0
+            width = width_of(sentence.columns)
+            if width not in cells:
+                cells[width] = self._running.cells(width) if self._running is not None else 0
+            cost = sentence.ticket.kind.rows * width
+            if cells[width] and cells[width] + cost > sentence.ticket.kind.settings.batch_tokens * ROWS:
+                return False
+            cells[width] += cost
+            return True
+
+        return accept
+
+    def _stepwise(self, sentence: Sentence) -> bool:
+        """Whether it joins the running batch."""
+        own = sentence.ticket.kind.engine is self.translator.own_engine
+        return own and self.translator.device.type != "cuda"
+
+    def _start(self, sentences: list[Sentence]) -> None:
+        """Sentences of like settings and width join those that are at work."""
+        kind, second = sentences[0].ticket.kind, sentences[0].finding is not None
+        settings = stricter(kind.pool) if second else kind.pool
+        if self._running is None:
+            self.translator.model.eval()
+            self._running = Running(self.translator.model)
+        try:
+            errand = self.translator.errand(settings, kind.book(second), [sentence.job for sentence in sentences])
+            self._running.start(errand, sentences)
+        except SaccadeError as error:
+            for sentence in sentences:
+                self._end(sentence.ticket, error)
+
+    def _start_batches(self, sentences: list[Sentence]) -> None:
+        start = 0
+        for end in range(1, len(sentences) + 1):
+            if end == len(sentences) or (end + 1 - start) * sentences[start].columns > MICRO:
+                batch = sentences[start:end]
+                start = end
+                self._batches += 1
+                self.in_batches += len(batch)
+                self._helpers.submit(self._search, batch).add_done_callback(
+                    lambda done, batch=batch: self._messages.put(lambda: self._searched(batch, done))  # type: ignore[misc]
+                )
+
+    def _search(self, batch: list[Sentence]) -> dict[Sentence, list[Hypothesis]]:
+        """A small batch, in a thread of its own: those that are still wanted."""
+        wanted = [sentence for sentence in batch if not sentence.ticket.over]
+        if not wanted:
+            return {}
+        kind = wanted[0].ticket.kind
+        scored = any(sentence.ticket.kind.told.scores for sentence in wanted) or kind.settings.mbr > 0
+        found = kind.engine.search([sentence.job for sentence in wanted], kind.pool, scored=scored)
+        return dict(zip(wanted, found, strict=True))
+
+    def _searched(self, batch: list[Sentence], done: "Future[dict[Sentence, list[Hypothesis]]]") -> None:
+        self._batches -= 1
+        self.in_batches -= len(batch)
+        error = done.exception()
+        if error is not None:
+            if not isinstance(error, SaccadeError):
+                log.error("model failed", exc_info=error)
+            for sentence in batch:
+                self._end(sentence.ticket, error if isinstance(error, Exception) else RuntimeError(repr(error)))
+            return
+        for sentence, hypotheses in done.result().items():
+            self._found(sentence, hypotheses)
+
+    def _found(self, sentence: Sentence, hypotheses: list[Hypothesis]) -> None:
+        """The model has answered: the guard looks at it, and the text it is part of may be done."""
+        ticket = sentence.ticket
+        if ticket.over:
+            return
+        kind, answer = ticket.kind, Guarded(hypotheses)
+        self.on_tokens(len(hypotheses[0].tokens) if hypotheses else 0)
+        try:
+            if sentence.finding is not None and sentence.first is not None:
+                ngram = stricter(kind.pool).no_repeat_ngram
+                answer = settled(sentence.first, sentence.finding, sentence.job, hypotheses, ngram)
+            elif kind.settings.guard and (finding := suspect(sentence.job, answer, kind.pool)) is not None:
+                job = shorter(sentence.job, finding, kind.pool)
+                self._again.append(Sentence(ticket, sentence.place, job, finding, answer))
+                return
+            ticket.take(sentence.place, answer)
+            if ticket.complete:
+                self._end(ticket, ticket.finish())
+        except Exception as error:
+            if not isinstance(error, SaccadeError):
+                log.exception("answer failed")
+            self._end(ticket, error)
+
+    def _end(self, ticket: Ticket, outcome: Result | Exception) -> None:
+        if not ticket.over:
+            ticket.over = True
+            self._out.append((ticket, outcome))
+        self._drop([ticket])
+
+    def _drop(self, tickets: Sequence[Ticket]) -> None:
+        leaving = [sentence for ticket in tickets for sentence in self._at_work.pop(ticket, ())]
+        if self._running is not None and leaving:
+            self._running.drop(leaving)
+            self.rows = self._running.rows + self.in_batches
+        self._again = [sentence for sentence in self._again if not sentence.ticket.over]
+
+    def _show(self) -> None:
+        """What is known so far of texts that are streamed."""
+        if time.monotonic() - self._shown < SO_FAR:
+            return
+        for ticket, sentences in self._at_work.items():
+            if ticket.streamed:
+                self._shown = time.monotonic()
+                text = ticket.so_far(lambda place, those=sentences: self._written(those, place))  # type: ignore[misc]
+                if text and text != ticket.told_so_far:
+                    ticket.told_so_far = text
+                    self._out.append((ticket, Part(index=ticket.index, text=text)))
+
+    def _written(self, sentences: set[Sentence], place: int) -> str | None:
+        for sentence in sentences:
+            if sentence.place == place and self._running is not None and self._running.holds(sentence):
+                return self.translator.tokenizers.target.decode(self._running.so_far(sentence))
+        return None
+
+    def _tell(self) -> None:
+        """Hand over what there is to say, all at once: each waking of the event loop costs."""
+        if not self._out or self._loop is None:
+            return
+        out, self._out = self._out, []
+        try:
+            self._loop.call_soon_threadsafe(_deliver, out)
+        except RuntimeError:  # the loop has closed: nobody listens
+            log.debug("nobody listens")
+
+
+def _deliver(out: list[Delivery]) -> None:
+    for ticket, event in out:
+        ticket.deliver(event)
+
+
+def _nothing() -> None:
+    """A message that only wakes the thread."""

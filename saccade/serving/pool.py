@@ -4,10 +4,12 @@ import asyncio
 import hashlib
 import logging
 import time
+from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -20,11 +22,14 @@ from saccade.serving.batcher import Worker
 from saccade.serving.problems import Busy, NotFound
 from saccade.serving.schemas import ModelCard
 from saccade.serving.settings import ServingSettings
+from saccade.serving.tickets import Kind
+from saccade.serving.told import Told
 from saccade.training.checkpoint import parameters_in
 from saccade.translator import Translator
 
 log = logging.getLogger("saccade.serving")
 
+KINDS = 64  # of requests whose settings and rules are kept, of each model
 OVERHEAD = 1.3  # bytes in memory to a byte of weights: packed copies, tokenizers, what is at work
 
 
@@ -39,6 +44,17 @@ class Loaded:
     users: int = 0
     retired: bool = False
     used: float = field(default_factory=time.monotonic)
+    kinds: OrderedDict[str, Kind] = field(default_factory=OrderedDict)
+
+    def kind(self, told: Told, search: dict[str, Any], each: bool) -> Kind:
+        """What requests that are told this have in common, made once for many."""
+        key = f"{told.key()} {each}"
+        if key not in self.kinds:
+            self.kinds[key] = Kind(self.translator, told, search)
+            if len(self.kinds) > KINDS:
+                self.kinds.popitem(last=False)
+        self.kinds.move_to_end(key)
+        return self.kinds[key]
 
 
 @dataclass(eq=False)
@@ -58,7 +74,7 @@ class ModelPool:
     """Folders by name, and those of them that are loaded, within a budget of memory."""
 
     def __init__(
-        self, folders: Sequence[Path], settings: ServingSettings, start: Callable[[Translator, str], Worker]
+        self, folders: Sequence[Path], settings: ServingSettings, start: Callable[[Translator], Worker]
     ) -> None:
         """`start` makes the worker of a translator."""
         self.settings, self._start = settings, start
@@ -123,7 +139,7 @@ class ModelPool:
         translator = load(entry.folder, self.settings.device, engine=self.settings.engine)
         seconds = round(time.monotonic() - began, 3)
         log.info("model loaded", extra={"fields": {"model": entry.name, "version": version, "seconds": seconds}})
-        return Loaded(translator, self._start(translator, entry.name), version, entry.size)
+        return Loaded(translator, self._start(translator), version, entry.size)
 
     async def _make_room(self, wanted: Entry) -> None:
         """Let the least recently used leave, until there is room for one more."""

@@ -16,6 +16,7 @@ from saccade.display import Display
 from saccade.errors import SaccadeError
 from saccade.folder import CONFIG, WEIGHTS
 from saccade.serving.app import create_app
+from saccade.serving.logs import log_to_stderr
 from saccade.serving.server import Server
 from saccade.serving.settings import ServingSettings
 
@@ -42,6 +43,7 @@ def serve_folders(folders: Sequence[Path], settings: ServingSettings, open_page:
     config = uvicorn.Config(
         create_app(server), log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=5
     )
+    log_to_stderr()
     asyncio.run(_serve(server, _Uvicorn(config), listener))
 
 

@@ -26,6 +26,7 @@ class Told:
     n_best: int = 1
     alignments: bool = False
     tokens: bool = False
+    scores: bool = True  # False: nobody will read them, and an engine may leave them a little wrong
 
     def settings(self, beam: int, most: int) -> dict[str, Any]:
         """The search settings that differ from the folder's, which has `beam`; `most`: the widest allowed."""
@@ -58,7 +59,8 @@ class Told:
 
     def key(self) -> str:
         """The same for requests that are told the same, but for their prefixes."""
-        shown = [self.search, self.glossary, self.must, self.banned, self.n_best, self.alignments, self.tokens]
+        shown = [self.search, self.glossary, self.must, self.banned, self.n_best]
+        shown += [self.alignments, self.tokens, self.scores]
         return json.dumps(
             [dict(part) if isinstance(part, Mapping) else part for part in shown], sort_keys=True, default=str
         )

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
@@ -59,8 +60,9 @@ async def translate(
 
 async def _events(server: Server, texts: list[str], model: str, told: Told, client: str) -> AsyncIterator[str]:
     try:
-        async for event in server.stream(texts, model, told, client):
-            yield sse("part" if isinstance(event, Part) else "result", event)
+        async with aclosing(server.stream(texts, model, told, client)) as events:
+            async for event in events:
+                yield sse("part" if isinstance(event, Part) else "result", event)
     except Exception as error:
         refused = as_refused(error)
         if refused is None:

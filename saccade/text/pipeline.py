@@ -20,10 +20,25 @@ if TYPE_CHECKING:
     from saccade.translator import Translation, Translator
 
 
-class _Line(NamedTuple):
+class Line(NamedTuple):
+    """A text that is marked and split."""
+
     marked: Marked
     segments: list[Range]  # of the marked line's plain text
     source: str
+
+    @property
+    def texts(self) -> list[str]:
+        """What is translated of it; one with nothing to translate takes the place of one, blank."""
+        return [self.marked.plain[start:end] for start, end in self.segments] or [""]
+
+
+class Prepared(NamedTuple):
+    """Texts on their way to the model: what it is given, and what each piece is told (`Translator.stream`)."""
+
+    lines: list[Line]
+    pieces: list[str]
+    told: dict[str, list[Any]]
 
 
 class Pipeline:
@@ -75,34 +90,57 @@ class Pipeline:
         `prefix`, `must`, `allowed` and `scored` are those of `Translator.stream`, for whole texts: one that is told how
         to begin or what to hold is not split.
         """
+        prepared = self.prepare(texts, first, prefix=prefix, must=must, allowed=allowed)
+
+        def shown(done: int) -> None:
+            if progress is not None:
+                progress(done * len(prepared.lines) // len(prepared.pieces))
+
+        translated = self.translator.stream(
+            prepared.pieces, shown, first=first, scored=scored, **prepared.told, **self.search
+        )
+        for line in prepared.lines:
+            yield self.finish(line, [next(translated) for _ in line.texts])
+
+    def prepare(
+        self,
+        texts: Sequence[str],
+        first: int = 1,
+        *,
+        prefix: "str | Sequence[str] | None" = None,
+        must: "Phrases | None" = None,
+        allowed: "Phrases | None" = None,
+    ) -> Prepared:
+        """The first half: what the model is to translate. `finish` makes a text of what it says to each line."""
         if prefix or must or allowed:
             self.protection = self._protection(told=True)
         lines = [self._prepare(text, number) for number, text in enumerate(texts, start=first)]
         # A line with nothing to translate takes the place of one, so that a line refused is named by its number.
-        counts = [max(len(line.segments), 1) for line in lines]
-        pieces = [piece for line in lines for piece in _texts_of(line)]
-
-        def shown(done: int) -> None:
-            if progress is not None:
-                progress(done * len(lines) // len(pieces))
-
+        counts = [len(line.texts) for line in lines]
         told = {
             name: _spread(name, value, counts, first)
             for name, value in (("prefix", prefix), ("must", must), ("allowed", allowed))
             if value is not None
         }
-        translated = self.translator.stream(pieces, shown, first=first, scored=scored, **told, **self.search)
-        for line, count in zip(lines, counts, strict=True):
-            yield self._finish(line, [next(translated) for _ in range(count)])
+        return Prepared(lines, [piece for line in lines for piece in line.texts], told)
 
-    def _prepare(self, text: str, number: int) -> _Line:
+    def so_far(self, line: Line, said: Sequence[str]) -> str:
+        """What is known of a translation: of its first segments, as the model writes them."""
+        text, end = "", 0
+        for (start, stop), part in zip(line.segments, said, strict=False):
+            if text:
+                text += line.marked.plain[end:start] or space_between(text, part)
+            text, end = text + part.strip(), stop
+        return text
+
+    def _prepare(self, text: str, number: int) -> Line:
         marked = mark(text, self.protection)
         if _nothing_to_say(marked):
-            return _Line(marked, [], text)
+            return Line(marked, [], text)
         if self.settings.split == "never":
-            return _Line(marked, [(0, len(marked.plain))], text)
+            return Line(marked, [(0, len(marked.plain))], text)
         if self.settings.split == "auto" and not marked.spans and "\n" not in text and self._fits(text):
-            return _Line(marked, [(0, len(text))], text)
+            return Line(marked, [(0, len(text))], text)
         whole = [(span.start, span.end) for span in marked.words]
         found = segments(
             marked.plain,
@@ -115,12 +153,13 @@ class Pipeline:
         )
         if len(found) == 1 and not marked.tags and "\n" not in text:
             found = [(0, len(marked.plain))]  # as it is, white space and all
-        return _Line(marked, found, text)
+        return Line(marked, found, text)
 
     def _fits(self, text: str) -> bool:
         return fits(text, self.translator.tokenizers.source, self.limits)
 
-    def _finish(self, line: _Line, parts: Sequence["Translation"]) -> "Translation":
+    def finish(self, line: Line, parts: Sequence["Translation"]) -> "Translation":
+        """The second half: the translation of a line from those of its pieces."""
         if not line.segments:
             blank = parts[0]
             return replace(blank, source=line.source, text=source_itself(line.marked))
@@ -134,7 +173,7 @@ class Pipeline:
         best.n_best.extend([best, *made[1:]])
         return best
 
-    def _joined(self, line: _Line, parts: Sequence["Translation"]) -> "Translation":
+    def _joined(self, line: Line, parts: Sequence["Translation"]) -> "Translation":
         """One translation of a line from those of its segments."""
         marked = line.marked
         untouched = line.segments == [(0, len(line.source))] and marked.plain == line.source
@@ -203,10 +242,6 @@ def _spread(name: str, given: Any, counts: Sequence[int], first: int) -> list[An
             )
         spread += [value] * count
     return spread
-
-
-def _texts_of(line: _Line) -> list[str]:
-    return [line.marked.plain[start:end] for start, end in line.segments] or [""]
 
 
 def _nth(part: "Translation", rank: int) -> "Translation":
