@@ -22,9 +22,11 @@ EVIL = """
 """.strip().split("|")
 FRAGMENTS = """
 a|b|é|&amp;|&lt;i&gt;|&nbsp;|<|>|'|"|&|=|/| |<0>|&#60;b&#62;|<p>|</p>|<b>|</b>|<i x='>'>|</i>|<br>
-<a title="t > u" href=/x>|</a>|<img alt=z>|<span title=q/>|</span>|<div>|</div>|<ul><li>|</li>|</ul>|<table><tr><td>|</td></tr></table>
+<a title="t > u" href=/x>|</a>|<img alt=z>|<span title=q/>|</span>
+<div>|</div>|<ul><li>|</li>|</ul>|<table><tr><td>|</td></tr></table>
 <pre>|</pre>|<code>|</code>|<script>|</script>|<style>|</style>|<title>|</title>|<textarea>|</textarea>|<svg>|</svg>
-<svg/>|<svg a=b/>|<math>|<!--|-->|--!>|<!-->|<!doctype x>|<?pi>|</>|</_>|<![CDATA[|]]>|<a title="|<b '|<plaintext>|<noscript>|<!--<script>
+<svg/>|<svg a=b/>|<math>|<!--|-->|--!>|<!-->|<!doctype x>|<?pi>|</>|</_>|<![CDATA[|]]>
+<a title="|<b '|<plaintext>|<noscript>|<!--<script>
 <p translate="no">|<b class=notranslate>|<select><option>|</option>|<a title='|<i/>|<button>
 </svg x="y">|<foreignObject>
 """

@@ -82,7 +82,7 @@ def check_exposure(settings: ServingSettings) -> None:
     )
 
 
-class Gate:
+class Guard:
     """Who may ask, and how often."""
 
     def __init__(self, settings: ServingSettings) -> None:
@@ -136,10 +136,10 @@ def _token_of(headers: Headers) -> str | None:
 
 
 def protect(app: FastAPI, settings: ServingSettings) -> None:
-    """Put an application behind all of this; its `state.gate` is for calls that bring a key in their body."""
-    gate = Gate(settings)
-    app.state.gate = gate
-    app.add_middleware(_Keys, gate=gate)
+    """Put an application behind all of this; its `state.guard` is for calls that bring a key in their body."""
+    guard = Guard(settings)
+    app.state.guard = guard
+    app.add_middleware(_Keys, guard=guard)
     if settings.cors:
         app.add_middleware(
             CORSMiddleware,
@@ -154,33 +154,26 @@ def protect(app: FastAPI, settings: ServingSettings) -> None:
 class _Keys:
     """Asks for a key in the header before the body of a request is read."""
 
-    def __init__(self, app: ASGIApp, gate: Gate) -> None:
-        self.app, self.gate = app, gate
+    def __init__(self, app: ASGIApp, guard: Guard) -> None:
+        self.app, self.guard = app, guard
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"].startswith(GUARDED):
             try:
-                self.gate.admit(Request(scope))
+                self.guard.admit(Request(scope))
             except Refused as refused:
                 await _problem(refused)(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 
 
-class _Doors:
-    """Names, origins and headers."""
+class SecurityHeaders:
+    """The outermost part of an application: what every answer tells a browser."""
 
-    def __init__(self, app: ASGIApp, settings: ServingSettings) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self.app = app
-        self.origins = {origin.lower() for origin in settings.cors}
-        self.names = {name.lower().partition(":")[0] for name in settings.hosts}
-        self.any_name = not is_loopback(settings.host) and not self.names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
@@ -188,11 +181,24 @@ class _Doors:
                     headers.setdefault(name, value)
             await send(message)
 
-        refused = self._refused(Headers(scope=scope), scope["method"])
+        await self.app(scope, receive, guarded if scope["type"] == "http" else send)
+
+
+class _Doors:
+    """Names by which the server is asked, and the pages that ask."""
+
+    def __init__(self, app: ASGIApp, settings: ServingSettings) -> None:
+        self.app = app
+        self.origins = {origin.lower() for origin in settings.cors}
+        self.names = {_name_of(name) for name in settings.hosts}
+        self.any_name = not is_loopback(settings.host) and not self.names
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        refused = self._refused(Headers(scope=scope), scope["method"]) if scope["type"] == "http" else None
         if refused is None:
-            await self.app(scope, receive, guarded)
+            await self.app(scope, receive, send)
         else:
-            await _problem(refused)(scope, receive, guarded)
+            await _problem(refused)(scope, receive, send)
 
     def _refused(self, headers: Headers, method: str) -> Refused | None:
         host = headers.get("host", "")
