@@ -1,6 +1,6 @@
 # Everything happens in .venv; nothing global is touched.
 #   make demo   set up, train a small translator, show what it does
-#   make test   set up, lint, check types, run the tests
+#   make test   set up, lint, check types, run the tests (in Chromium too, which is installed where it is missing)
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -12,6 +12,7 @@ demo: .venv/core
 	$(BIN)/saccade demo
 
 test: .venv/dev lint
+	@test -e .venv/browser || { $(BIN)/python tests/chromium.py && touch .venv/browser; } || true
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: .venv/dev

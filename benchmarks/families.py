@@ -75,8 +75,10 @@ def measure(family: str, args: argparse.Namespace, batches: list[Batch], vocabul
     torch.manual_seed(1)
     network = NETWORKS[family]
     settings = settings_of(network, f"model.size={args.size}", f"model.dropout={args.dropout}")
+    check_equal(
+        *twins(network, settings_of(network, f"model.size={args.size}", "model.dropout=0"), vocabulary), batches[0]
+    )
     ours, direct = twins(network, settings, vocabulary)
-    check_equal(ours, direct, batches[0])
     steps = {
         "ours": saccade_step(ours, settings, cycle(batches)),
         "direct": direct_step(direct, settings, cycle(batches)),
@@ -105,9 +107,9 @@ def twins(network: Network, settings: Config, vocabulary: int) -> tuple[EncoderD
 
 
 def check_equal(ours: EncoderDecoder, direct: Direct, batch: Batch, tolerance: float = 1e-4) -> None:
-    """Refuse to go on unless loss and gradient are the same, dropout off."""
-    summed = CrossEntropy(ours.eval(), SMOOTHING)(batch)
-    own, other = summed.total / summed.tokens, direct.eval().loss(batch, SMOOTHING)
+    """Refuse to go on unless loss and gradient are the same; both train, without dropout."""
+    summed = CrossEntropy(ours.train(), SMOOTHING)(batch)
+    own, other = summed.total / summed.tokens, direct.train().loss(batch, SMOOTHING)
     pairs = {
         "losses": (own, other),
         "norms of the gradients": (gradient_norm(ours, own), gradient_norm(direct, other)),

@@ -18,6 +18,7 @@ GROUPS = (
     "keys",
     "evaluate",
     "align",
+    "inspect",
     "folders",
     "synthetic",
     "heads",

@@ -62,6 +62,7 @@ def load(
         return made
 
     translator = Translator(config, tokenizers, model)
+    translator.name = folder.resolve().name
     if weights is None:
         choose_engine(translator, folder, engine, place)
     if translator.engine is translator.own_engine:

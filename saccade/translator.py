@@ -2,12 +2,9 @@
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, overload
+from typing import Any, overload
 
-import numpy as np
-import numpy.typing as npt
 import torch
 
 from saccade.config import Config, SearchConfig
@@ -28,107 +25,17 @@ from saccade.generation.sampling import Sample, truncations
 from saccade.generation.search import Beam, Greedy, Hypothesis, Search
 from saccade.generation.words import Speller
 from saccade.generation.work import Errand
-from saccade.looking.terminal import draw_alignment, merge_to_words
+from saccade.looking.look import Look
 from saccade.models.build import in_one_sequence, longest_sequence
 from saccade.models.protocol import EncoderDecoder
 from saccade.text.pipeline import Pipeline
+from saccade.translation import Array, Translation, alignment_of
 
-if TYPE_CHECKING:
-    from rich.console import RenderableType
+__all__ = ["Translation", "Translator", "alignment_of", "beam_of", "search_of"]
 
-Array = npt.NDArray[np.float64]
 WINDOW = 8  # batches' worth of sentences sorted by length, which join those at work as others leave
 
 ROWS = 8  # hypotheses of a sentence that `search.batch_tokens` is meant for; where there are more, batches are smaller
-
-
-@dataclass(frozen=True, eq=False)
-class Translation:
-    """One sentence translated, and what can be asked of it."""
-
-    source: str
-    text: str
-    score: float  # log-probability of the whole translation, natural logarithm
-    tokens: list[str]  # pieces, "▁" before the first of a word
-    n_best: list["Translation"] = field(default_factory=list, repr=False)  # all, where more than one was asked for
-    _ids: list[int] = field(default_factory=list, repr=False)
-    _translator: "Translator | None" = field(default=None, repr=False, compare=False)
-    parts: list["Translation"] = field(default_factory=list, repr=False)  # what the model read and wrote, if not this
-    notes: list[str] = field(default_factory=list, repr=False)  # what happened on the way, in words
-
-    @cached_property
-    def attentions(self) -> list[Array]:
-        """Cross-attention of the whole translation, one array (heads, target pieces, source pieces) a layer.
-
-        The last target row is the end of the sentence, and so is the last source column. Empty if the model has no
-        attention. Read off by teacher forcing on the final answer, so it is exact for any search.
-        """
-        if self._translator is None or not self.source.strip():
-            return []
-        return self._translator.attentions(self.source, self._ids)
-
-    @property
-    def source_words(self) -> list[str]:
-        if self._translator is None:
-            return []
-        tokenizer = self._translator.tokenizers.source
-        return tokenizer.word_texts(tokenizer.encode(self.source))
-
-    @property
-    def target_words(self) -> list[str]:
-        if self._translator is None:
-            return []
-        return self._translator.tokenizers.target.word_texts(self._ids)
-
-    @cached_property
-    def word_attention(self) -> Array | None:
-        """Attention between words, (target words, source words): layers and heads averaged as `alignment_of` does."""
-        if self._translator is None or not self.attentions or not self._ids:
-            return None
-        source = self._translator.tokenizers.source
-        ids = source.encode(self.source)
-        target_words = self._translator.tokenizers.target.words(self._ids)
-        weights = alignment_of(self.attentions)[: len(self._ids), : len(ids)]
-        return merge_to_words(weights, target_words, source.words(ids))
-
-    @cached_property
-    def piece_attention(self) -> Array | None:
-        """Attention between pieces, (target pieces, source pieces), without the ends, averaged by `alignment_of`."""
-        if self._translator is None or not self.attentions or not self._ids:
-            return None
-        pieces = len(self._translator.tokenizers.source.encode(self.source))
-        return alignment_of(self.attentions)[: len(self._ids), :pieces]
-
-    @property
-    def offsets(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
-        """Where the pieces of the translation, and those of its source, stand in their texts."""
-        if self._translator is None:
-            return [], []
-        source, target = self._translator.tokenizers
-        return target.offsets(self._ids), source.offsets(source.encode(self.source))
-
-    @property
-    def alignment(self) -> list[tuple[int, int]]:
-        """(source word, target word) for each target word: the source word it looked at most."""
-        if self.word_attention is None:
-            return []
-        return [(int(row.argmax()), target) for target, row in enumerate(self.word_attention) if row.any()]
-
-    def draw(self) -> "RenderableType":
-        """The alignment as something rich can print in a terminal."""
-        if self.word_attention is None:
-            raise SaccadeError("there is no alignment to draw: the model has no attention, or the sentence is empty")
-        return draw_alignment(self.word_attention, self.target_words, self.source_words)
-
-
-def alignment_of(attentions: Sequence[Array]) -> Array:
-    """One alignment from many heads: the mean over the heads of the upper half of the layers.
-
-    Lower layers look where they must to know what to write next; which of the upper ones aligns best differs from model
-    to model (Garg et al. 2019, table 2).
-    """
-    upper = attentions[len(attentions) // 2 :]
-    return np.mean([layer.mean(axis=0) for layer in upper], axis=0, dtype=np.float64)
 
 
 class Translator:
@@ -145,6 +52,7 @@ class Translator:
         """`model`: a function that loads it will be called when something needs it, which an engine may never do."""
         self.config = config
         self.tokenizers = tokenizers
+        self.name = ""  # for titles: that of its folder
         self._given = model
         self._models = [config.model, *(other.model for other in others)]
         self.own_engine = TorchEngine(self._searcher)
@@ -359,6 +267,15 @@ class Translator:
         batch = collate([(self.tokenizers.source.encode(source), list(target_ids))], [0]).to(self.device)
         output = self.model(batch.source, batch.source_mask, batch.inputs, need_weights=True)
         return [weights[0].cpu().double().numpy() for weights in output.attentions or ()]
+
+    def inspect(self, text: str, target: str | None = None, **wanted: Any) -> Look:
+        """A look at one sentence: pieces, paths, probabilities and the weights of heads.
+
+        Keywords are those of `saccade.analysis.look.look_at`.
+        """
+        from saccade.analysis.look import look_at  # it knows translators
+
+        return look_at(self, text, target, **wanted)
 
     def check_pairs(self, pairs: Sequence[tuple[list[int], list[int]]], first: int = 1) -> None:
         """Refuse a pair of ids that is too long for the model; `first` is the number by which the first is named."""

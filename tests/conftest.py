@@ -1,5 +1,6 @@
 """What tests of whole runs share: settings for seconds, a trained folder, the command line, children to kill."""
 
+import asyncio
 import io
 import multiprocessing
 import subprocess
@@ -8,13 +9,16 @@ import tempfile
 from collections.abc import Callable, Iterator
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import warm
 
 import saccade
 from saccade.__main__ import main
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser
 
 TINY = (
     "data.builtin_pairs=400",
@@ -37,6 +41,19 @@ LONG = ("test_docs.py", "test_resume.py", "test_compare.py", "test_export.py", "
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The long files first; within a file, and among the others, the order stays."""
     items.sort(key=lambda item: LONG.index(item.path.name) if item.path.name in LONG else len(LONG))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Playwright's event loop counts as running in this thread; tests without a browser may want one of their own."""
+    if "browser" in getattr(item, "fixturenames", ()):
+        return (yield)
+    loop = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        return (yield)
+    finally:
+        asyncio._set_running_loop(loop)
 
 
 class Done(NamedTuple):
@@ -141,3 +158,21 @@ def clients() -> Iterator[Path]:
             assert server.stdout is not None
             assert server.stdout.readline() == b"ready\n"
             yield folder
+
+
+@pytest.fixture(scope="session")
+def browser() -> "Iterator[Browser]":
+    """A real Chromium. Open a page with `browser.new_context()`, and close the context.
+
+    Without one the tests that ask for it are skipped, where changes land (`CI`, `SACCADE_BROWSER=required`) they fail.
+    """
+    import chromium
+
+    path = chromium.find()
+    if path is None:
+        (pytest.fail if chromium.required() else pytest.skip)(chromium.MISSING)
+    with chromium.launched(path) as started:
+        loop = asyncio._get_running_loop()
+        yield started
+        asyncio._set_running_loop(loop)
+    asyncio._set_running_loop(None)

@@ -92,6 +92,12 @@ def workplace(tmp_path_factory, check_runs):
     """A folder with what the pages speak of: a demo, the files of the examples, and a small stand-in for Multi30k."""
     place = tmp_path_factory.mktemp("docs")
     check_runs(f"saccade corpus en de --out dates --pairs 120 && saccade train --out runs/demo {BRIEF} {TINY}", place)
+    other_way = "data.source=de data.target=en"
+    for name, more in (
+        ("second", "model.family=rnn model.width=16 model.embedding=16"),
+        ("back", f"{TINY} {other_way}"),
+    ):
+        check_runs(f"saccade train --out runs/{name} {BRIEF} {more}", place)
     check_runs("mkdir -p multi30k && cp -r $ROOT/recipes . && cp dates.en your.en && cp dates.de your.de", place)
     for name in ("train", "val", "test_2016_flickr"):
         for form in ("", ".lc.norm.tok"):

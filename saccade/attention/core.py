@@ -12,6 +12,7 @@ from torch import Tensor, finfo
 
 from saccade.attention.dropout import dropout as drop
 from saccade.attention.scores import ScaledDot, Score
+from saccade.attention.watching import WATCHES, Asked, watch_of
 
 Normalize = Callable[[Tensor, Tensor | None], Tensor]
 
@@ -49,8 +50,11 @@ def attend(
     """Mix the values by how well their keys score against each query.
 
     `mask` and `bias` broadcast to (B, H, Q, K). Dropout falls on the weights, as in the Transformer; the weights
-    that are returned are those before dropout.
+    that are returned are those before dropout. Who watches (`watching`) is told what the weights are made of, on every
+    road.
     """
+    if WATCHES and (watch := watch_of()) is not None:
+        watch(Asked(q_BHQD, k_BHKD, score, mask, bias, normalize))
     fusible = isinstance(score, ScaledDot) and normalize is softmax and bias is None and not need_weights
     if fusible and not (q_BHQD.device.type == "cpu" and (dropout or _few_queries(q_BHQD))):
         return Attention(_fused(q_BHQD, k_BHKD, v_BHKD, mask, dropout), None)

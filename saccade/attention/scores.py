@@ -23,6 +23,13 @@ class Score(Protocol):
     def at(self, position: int) -> "Score":
         """The score when the first of its queries stands at target position `position`."""
 
+    def after(self, queries: int) -> "Score":
+        """The score of the queries that are left when so many of the first are gone."""
+
+    @property
+    def origin(self) -> "Score":
+        """The score that `at` was asked of: which attention this is."""
+
     def __call__(self, queries: Tensor, keys: Tensor) -> Tensor: ...
 
 
@@ -36,6 +43,13 @@ class ContentScore(nn.Module):
         return keys
 
     def at(self, position: int) -> Score:
+        return self
+
+    def after(self, queries: int) -> Score:
+        return self
+
+    @property
+    def origin(self) -> Score:
         return self
 
 
@@ -171,12 +185,22 @@ class Diagonal(ContentScore):
     Nothing is learned: the hard-coded alignment that attention replaced, as a baseline.
     """
 
-    def __init__(self, query_width: int = 0, key_width: int = 0, width: int = 0, position: int = 0) -> None:
+    def __init__(self, query_width: int = 0, key_width: int = 0, width: int = 0) -> None:
         super().__init__(query_width, key_width, width)
-        self.position = position
+        self.position = 0
+        self._origin: tuple[Score, ...] = (self,)  # in a tuple, which torch does not take for a part of it
 
     def at(self, position: int) -> Score:
-        return Diagonal(position=position)
+        moved = Diagonal()
+        moved.position, moved._origin = position, self._origin
+        return moved
+
+    def after(self, queries: int) -> Score:
+        return self.at(self.position + queries)
+
+    @property
+    def origin(self) -> Score:
+        return self._origin[0]
 
     def forward(self, queries: Tensor, keys: Tensor) -> Tensor:
         i = self.position + torch.arange(queries.size(-2), device=keys.device, dtype=queries.dtype)

@@ -72,7 +72,21 @@ class LocalPredictive(nn.Module):
         distance = torch.arange(mask.size(-1), device=mask.device) - centre
         gaussian = torch.exp(-(distance**2) / (2 * (self.radius / 2) ** 2))
         near = mask & (distance.abs() <= self.radius)
-        return Look(near, lambda scores, allowed: softmax(scores, allowed) * gaussian)
+        return Look(near, Fading(gaussian))
+
+
+class Fading:
+    """Weights after the softmax, multiplied by (B, 1, Q, K)."""
+
+    def __init__(self, by: Tensor) -> None:
+        self.by = by
+
+    def __call__(self, scores: Tensor, allowed: Tensor | None) -> Tensor:
+        return softmax(scores, allowed) * self.by
+
+    def rows(self, rows: slice) -> Normalize:
+        """The same for some of the queries."""
+        return Fading(self.by[:, :, rows])
 
 
 WINDOWS: dict[str, Callable[..., Window]] = {

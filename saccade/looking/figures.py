@@ -36,14 +36,29 @@ def check_figure(path: Path) -> None:
         raise SaccadeError(f"{path}: the end of the name says the format; use one of {', '.join(FORMATS)}")
     if path.is_dir():
         raise SaccadeError(f"{path}: is a folder; name a file in it")
+    importable(f"{path}: a figure")
+
+
+def importable(what: str) -> None:
+    """Say what to install where matplotlib is missing."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise SaccadeError(f"{path}: figures need matplotlib; run: pip install 'saccade[plots]'")
+        raise SaccadeError(f"{what} needs matplotlib; run: pip install 'saccade[plots]'")
 
 
 def save_figure(plot: Plot, path: Path) -> None:
     """Write the plot to a .png, .svg or .pdf file."""
     check_figure(path)
-    with _figure(plot) as figure, writing(path), written_atomically(path) as part:
+    with _figure(plot) as figure:
+        write_figure(figure, path)
+
+
+def write_figure(figure: Any, path: Path) -> None:
+    """Write a figure of matplotlib, on white."""
+    import matplotlib
+
+    # How text and names are written is asked for when the file is, not when the figure is drawn.
+    style = {name: _STYLE[name] for name in ("svg.fonttype", "svg.hashsalt")}
+    with matplotlib.rc_context(style), writing(path), written_atomically(path) as part:
         # The date is left out of the file, so that the same numbers give the same bytes.
         dates = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}, ".png": {}}
         figure.savefig(part, dpi=160, metadata=dates[path.suffix.lower()], facecolor="white")

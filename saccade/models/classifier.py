@@ -32,6 +32,7 @@ class SentenceMatrix(nn.Module):
         self.encoder = encoder
         self.W_s1 = nn.Linear(encoder.width, attention_width, bias=False)
         self.W_s2 = nn.Parameter(torch.empty(hops, attention_width))
+        self.score = Dot()
         self.penalty = penalty
         self.width = hops * encoder.width  # of the whole matrix
         nn.init.xavier_uniform_(self.W_s1.weight)
@@ -44,7 +45,7 @@ class SentenceMatrix(nn.Module):
             self.W_s2[None, None],
             keys.unsqueeze(1),
             H.unsqueeze(1),
-            score=Dot(),
+            score=self.score,
             mask=over_keys(mask),
             need_weights=True,
         )

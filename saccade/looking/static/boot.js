@@ -1,0 +1,1 @@
+SaccadeLook.mount(document.getElementById("look"), JSON.parse(document.getElementById("data").textContent));

@@ -1,0 +1,180 @@
+// The heat map: a canvas of one pixel a weight, labels beside it, and a cell that the mouse or the arrow keys move.
+const LABEL_FROM = 13;  // pixels a cell must have before each of them is labelled
+const SLANT_FROM = 18;  // and before the names of columns may slant
+const FIGURE_FROM = 30, LEAST_FIGURE = 0.095;  // and before weights are written into cells
+const SMALLEST = 2, LARGEST = 42, MOST_ZOOM = 48;
+const SLANT = Math.PI / 3.6;
+const KEYS = {
+  ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1],
+  PageUp: [-10, 0], PageDown: [10, 0], Home: [0, -Infinity], End: [0, Infinity],
+};
+
+const measuring = el("canvas").getContext("2d");
+
+function widthOf(text, font) {
+  measuring.font = font;
+  return measuring.measureText(text).width;
+}
+
+class HeatMap {
+  // `act`: what to do when a cell is pointed at (or none), and when it is chosen.
+  constructor(act) {
+    this.act = act;
+    this.canvas = el("canvas", { class: "weights" });
+    this.bands = [el("div", { class: "band" }), el("div", { class: "band" })];
+    this.mark = el("div", { class: "mark" });
+    this.map = el("div", {
+      class: "map", tabindex: 0, role: "application", "aria-roledescription": "heat map",
+      on: {
+        pointermove: (event) => this.point(event),
+        pointerdown: (event) => { this.point(event); if (this.cell) this.act.choose(this.cell); },
+        pointerleave: () => this.act.point(null),
+        keydown: (event) => this.key(event),
+        focus: () => { if (!this.cell && this.map.matches(":focus-visible")) this.act.point({ row: 0, column: 0 }); },
+      },
+    }, this.canvas, ...this.bands, this.mark);
+    this.title = el("h3");
+    this.top = el("div", { class: "columns", "aria-hidden": true });
+    this.side = el("div", { class: "rows", "aria-hidden": true });
+    this.scroller = el("div", { class: "scroller" }, el("div", { class: "plot" }, el("div", { class: "corner" }),
+      this.top, this.side, this.map));
+    this.element = el("section", { class: "heat" }, this.title, this.scroller);
+    this.cell = null;
+  }
+
+  // `shown`: matrix, labels of rows and columns, name of the stack, title.
+  show(shown, shades, scale, room, zoom) {
+    this.shown = shown;
+    const { matrix, rows, columns, name, title } = shown;
+    this.title.replaceChildren(el("span", { text: name }), el("small", { text: title }));
+    this.map.setAttribute("aria-label", `${name} attention, ${title}: ${matrix.rows} rows that look at ` +
+      `${matrix.columns} columns. Arrow keys move from cell to cell, Enter chooses the row.`);
+    this.element.dataset.stack = shown.stack;
+    paint(this.canvas, matrix, shades, scale);
+    this.lay(room, zoom);
+    this.label(rows, columns);
+    this.figures(shades, scale);
+    this.focus(null);
+  }
+
+  lay(room, zoom) {
+    const { matrix, rows } = this.shown;
+    const style = getComputedStyle(this.element), font = `${style.fontSize} ${style.fontFamily}`;
+    this.font = font;
+    const side = Math.min(150, Math.max(...rows.map((each) => widthOf(each.text, font)), 24) + 14);
+    const fit = Math.floor((room.width - side - 8) / matrix.columns);
+    const tall = Math.floor(room.height / matrix.rows);
+    this.size = Math.max(SMALLEST, Math.min(LARGEST, fit, Math.max(tall, LABEL_FROM + 3)));
+    if (matrix.rows > 60 || matrix.columns > 60) this.size = Math.max(SMALLEST, Math.min(fit, tall));
+    // Slanted names of the last columns need room to their right.
+    const over = this.size >= SLANT_FROM ? 46 : 0;
+    if (over && this.size * matrix.columns + over > room.width - side) {
+      this.size = Math.max(LABEL_FROM, Math.floor((room.width - side - over) / matrix.columns));
+    }
+    this.size = Math.max(SMALLEST, Math.min(MOST_ZOOM, Math.round(this.size * 1.5 ** zoom)));
+    this.over = this.size >= SLANT_FROM ? over : 0;
+    const { size } = this;
+    this.map.style.width = this.top.style.width = `${size * matrix.columns}px`;
+    this.map.style.height = this.side.style.height = `${size * matrix.rows}px`;
+    this.map.style.setProperty("--size", `${size}px`);
+    this.map.classList.toggle("ruled", size >= 9);
+    this.side.style.width = `${side}px`;
+    this.map.style.marginRight = `${this.over}px`;
+  }
+
+  label(rows, columns) {
+    const every = Math.ceil(LABEL_FROM / this.size);
+    const slanted = this.size >= SLANT_FROM;
+    const names = columns.filter((_, i) => i % every === 0);
+    const longest = Math.min(130, Math.max(...names.map((each) => widthOf(each.text, this.font))) + 4);
+    const rise = slanted ? Math.sin(SLANT) * longest + 12 : longest + 6;
+    this.top.style.height = `${Math.ceil(rise)}px`;
+    this.top.classList.toggle("upright", !slanted);
+    const make = (each, i, axis) => {
+      const node = el("span", { dir: "auto", text: each.text, title: each.text, class: each.special ? "special" : null });
+      node.style[axis] = `${(i + 0.5) * this.size}px`;
+      node.dataset.place = i;
+      return node;
+    };
+    const kept = (labels, axis) => labels.map((each, i) => (i % every ? null : make(each, i, axis))).filter(Boolean);
+    this.side.replaceChildren(...kept(rows, "top"));
+    this.top.replaceChildren(...kept(columns, "left"));
+  }
+
+  // Weights in figures, where there is room and something to tell.
+  figures(shades, scale) {
+    const { matrix } = this.shown, { size } = this;
+    this.map.querySelectorAll(".figure").forEach((node) => node.remove());
+    if (size < FIGURE_FROM || matrix.values.length > 2500) return;
+    matrix.values.forEach((weight, i) => {
+      if (!(weight >= LEAST_FIGURE)) return;
+      const node = el("span", { class: isPale(shades, scale, weight) ? "figure on-pale" : "figure", "aria-hidden": true,
+        text: weight.toFixed(2).replace(/^0/, "") });
+      node.style.left = `${(i % matrix.columns) * size}px`;
+      node.style.top = `${Math.floor(i / matrix.columns) * size}px`;
+      this.map.append(node);
+    });
+  }
+
+  point(event) {
+    const box = this.map.getBoundingClientRect(), { matrix } = this.shown;
+    const within = (place, count) => Math.max(0, Math.min(count - 1, Math.floor(place / this.size)));
+    this.act.point({
+      row: within(event.clientY - box.top, matrix.rows), column: within(event.clientX - box.left, matrix.columns),
+    });
+  }
+
+  key(event) {
+    if (event.key === "Escape") return this.act.point(null);
+    const { matrix } = this.shown, from = this.cell || { row: 0, column: 0 };
+    if (event.key === "Enter" || event.key === " ") {
+      event.preventDefault();
+      return this.act.choose(from);
+    }
+    const move = KEYS[event.key];
+    if (!move || event.ctrlKey || event.metaKey || event.altKey) return undefined;
+    event.preventDefault();
+    const step = (place, by, count) => Math.max(0, Math.min(count - 1, place + by));
+    this.act.point(this.cell
+      ? { row: step(from.row, move[0], matrix.rows), column: step(from.column, move[1], matrix.columns) } : from);
+    return this.keepInSight();
+  }
+
+  keepInSight() {
+    const { scroller, size, cell } = this;
+    if (!cell) return;
+    const x = cell.column * size, y = cell.row * size;
+    const room = { x: scroller.clientWidth - this.side.offsetWidth, y: scroller.clientHeight - this.top.offsetHeight };
+    if (x < scroller.scrollLeft) scroller.scrollLeft = x;
+    if (x + size > scroller.scrollLeft + room.x) scroller.scrollLeft = x + size - room.x;
+    if (y < scroller.scrollTop) scroller.scrollTop = y;
+    if (y + size > scroller.scrollTop + room.y) scroller.scrollTop = y + size - room.y;
+  }
+
+  // Mark a cell, a whole row (`column` null), a whole column, or nothing.
+  focus(cell) {
+    this.cell = cell && cell.row !== null && cell.column !== null ? cell : null;
+    const { size } = this, row = cell ? cell.row : null, column = cell ? cell.column : null;
+    this.bands[0].hidden = row === null;
+    this.bands[1].hidden = column === null;
+    this.mark.hidden = !this.cell;
+    const set = (node, left, top, width, height) => Object.assign(node.style, { left, top, width, height });
+    if (row !== null) set(this.bands[0], "0", `${row * size}px`, "100%", `${size}px`);
+    if (column !== null) set(this.bands[1], `${column * size}px`, "0", `${size}px`, "100%");
+    if (this.cell) set(this.mark, `${column * size}px`, `${row * size}px`, `${size}px`, `${size}px`);
+    for (const [axis, place, labels] of [[this.side, row, this.shown.rows], [this.top, column, this.shown.columns]]) {
+      axis.querySelectorAll(".here").forEach((node) => (node.dataset.only ? node.remove() : node.classList.remove("here")));
+      if (place === null) continue;
+      const there = axis.querySelector(`[data-place="${place}"]`);
+      if (there) there.classList.add("here");
+      else axis.append(this.lone(labels[place], place, axis === this.side ? "top" : "left"));
+    }
+  }
+
+  // The name of a cell that is too small to have one of its own.
+  lone(each, place, axis) {
+    const node = el("span", { dir: "auto", text: each.text, class: "here", "data-place": place, "data-only": 1 });
+    node.style[axis] = `${(place + 0.5) * this.size}px`;
+    return node;
+  }
+}
