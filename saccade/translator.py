@@ -216,6 +216,10 @@ class Translator:
             raise SaccadeError(f"search.must needs beam search; set search.method=beam (now {settings.method})")
         return [Job(*job) for job in zip(encoded, orders, limits, strict=True)]
 
+    def with_order(self, job: Job, order: Order, settings: SearchConfig) -> Job:
+        """The same sentence, told something else in ids."""
+        return job._replace(order=order, limit=limit_of(job.source, order, settings, self._room(job.source)))
+
     def translation(self, text: str, answer: Guarded | None, settings: SearchConfig, number: int = 1) -> Translation:
         """What was found for a sentence as a translation of it; None: there was nothing to look for."""
         if answer is None:

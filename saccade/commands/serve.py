@@ -60,7 +60,6 @@ def serve(
         time_limit=time_limit,
         log_texts=log_texts,
     )
-    chosen = list(folders or [])
-    if not chosen and watch is None:
-        chosen = [demo_folder(DEMO)]
+    # A run that is watched is served too, as soon as it translates.
+    chosen = folders or ([demo_folder(DEMO)] if watch is None else [])
     serve_folders(chosen, settings, open_page)

@@ -7,15 +7,17 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.metadata import version
+from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from saccade.errors import SaccadeError
-from saccade.serving import v1
+from saccade.serving import reference, v1
 from saccade.serving.gate import Gate
 from saccade.serving.problems import Refused, as_refused
 from saccade.serving.security import SecurityHeaders, protect
@@ -29,17 +31,20 @@ def create_app(server: Server) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        reloading = None
+        background = []
         if server.settings.reload_every:
-            reloading = asyncio.create_task(server.pool.reload_changed())
+            background.append(asyncio.create_task(server.pool.reload_changed()))
+        if server.watch is not None:
+            background.append(asyncio.create_task(server.watch.run()))
         yield
-        if reloading is not None:
-            reloading.cancel()
+        for task in background:
+            task.cancel()
         await server.close()
 
-    app = FastAPI(title="Saccade", version=version("saccade"), lifespan=lifespan)
+    app = FastAPI(title="Saccade", version=version("saccade"), lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.server = server
     app.include_router(v1.router)
+    app.include_router(reference.router)
     for name in ("libretranslate", "page"):
         if importlib.util.find_spec(f"saccade.serving.{name}") is not None:
             app.include_router(importlib.import_module(f"saccade.serving.{name}").router)
@@ -52,6 +57,8 @@ def create_app(server: Server) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(Exception, _failed)
 
+    app.openapi = lambda: _described(app)  # type: ignore[method-assign]
+
     @app.get("/health", tags=["server"])
     async def health() -> dict[str, str | bool]:
         """`status` is what LibreTranslate's clients read; `ready` is false when the server is about to stop."""
@@ -63,6 +70,16 @@ def create_app(server: Server) -> FastAPI:
         return Response(server.metrics.page(), media_type=CONTENT_TYPE_LATEST)
 
     return app
+
+
+def _described(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI description: what does not fit a shape is a `Problem` of status 400 here, not FastAPI's own 422."""
+    if app.openapi_schema is None:
+        app.openapi_schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        for methods in app.openapi_schema["paths"].values():
+            for call in methods.values():
+                call["responses"].pop("422", None)
+    return app.openapi_schema
 
 
 async def _refused(request: Request, error: Exception) -> JSONResponse:

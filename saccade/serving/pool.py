@@ -81,18 +81,26 @@ class ModelPool:
         self.budget = int(settings.memory * 2**30)
         self.entries: dict[str, Entry] = {}
         for folder in folders:
-            name = _name_for(folder, self.entries)
-            self.entries[name] = _entry(name, folder)
-            if self.entries[name].size > self.budget:
-                raise SaccadeError(
-                    f"{folder}: takes about {self.entries[name].size / 2**30:.2f} GB, more than --memory "
-                    f"{settings.memory:g}; raise it"
-                )
+            self.add(folder)
         self._freed = asyncio.Condition()
         self._leaving: set[Loaded] = set()  # retired, but in use
 
+    def add(self, folder: Path) -> None:
+        """One more folder that may be asked for."""
+        if any(entry.folder == folder for entry in self.entries.values()):
+            return
+        entry = _entry(_name_for(folder, self.entries), folder)
+        if entry.size > self.budget:
+            raise SaccadeError(
+                f"{folder}: takes about {entry.size / 2**30:.2f} GB, more than --memory {self.settings.memory:g}; "
+                "raise it"
+            )
+        self.entries[entry.name] = entry
+
     def named(self, name: str | None) -> Entry:
         """The folder of that name; None: the first."""
+        if not self.entries:
+            raise NotFound("no model is served here yet; the run that is watched has none")
         if name is None:
             return next(iter(self.entries.values()))
         if name not in self.entries:

@@ -17,6 +17,7 @@ from saccade.serving.schemas import Part, Result
 from saccade.serving.settings import ServingSettings
 from saccade.serving.tickets import Deliver, Kind, Ticket
 from saccade.serving.told import Told
+from saccade.serving.watch import Watch
 from saccade.translator import Translator
 
 log = logging.getLogger("saccade.serving")
@@ -40,6 +41,7 @@ class Server:
         self.cache = AnswerCache(int(self.settings.cache * 2**20))
         self.metrics = Metrics(self)
         self.pool = ModelPool(folders, self.settings, self._worker)
+        self.watch = None if self.settings.watch is None else Watch(self.settings.watch, self.pool.add)
         self.draining = False
         self.requests = 0  # at work
 
@@ -109,10 +111,11 @@ class Server:
     async def _events(
         self, texts: Sequence[str], entry: Entry, told: Told, client: str, streamed: bool
     ) -> AsyncGenerator[Part | Result, None]:
+        texts = [mended(text) for text in texts]
         self.check(texts)
         prefixes = told.prefixes(len(texts))
         search = told.settings(entry.beam, self.settings.max_beam)
-        with self._counted():
+        with self.counted():
             async with self.pool.use(entry) as loaded:
                 kind = loaded.kind(told, search, each=prefixes is not None or bool(told.must))
                 keys = [
@@ -125,13 +128,13 @@ class Server:
                 inbox: asyncio.Queue[Part | Result | Exception] = asyncio.Queue()
                 made = _make(kind, texts, asked, client, prefixes, streamed, inbox.put_nowait)
                 ready = await asyncio.to_thread(list, made) if sum(map(len, texts)) > AT_ONCE else list(made)
-                async with aclosing(self._answers(loaded, ready, inbox)) as answers:
+                async with aclosing(self.answers(loaded, ready, inbox)) as answers:
                     async for event in answers:
                         if isinstance(event, Result):
                             self.cache.put(keys[event.index], event)
                         yield event
 
-    async def _answers(
+    async def answers(
         self, loaded: Loaded, tickets: list[Ticket], inbox: "asyncio.Queue[Part | Result | Exception]"
     ) -> AsyncGenerator[Part | Result, None]:
         """What becomes of texts; those that are not done when nobody listens any more are stopped."""
@@ -160,7 +163,8 @@ class Server:
                 loaded.worker.cancel(list(left.values()), request)
 
     @contextmanager
-    def _counted(self) -> Iterator[None]:
+    def counted(self) -> Iterator[None]:
+        """For as long as a request is at work."""
         self.requests += 1
         try:
             yield
@@ -178,6 +182,11 @@ class Server:
     async def close(self) -> None:
         """Stop everything."""
         await self.pool.close()
+
+
+def mended(text: str) -> str:
+    """Without halves of surrogate pairs, which JSON lets through and no answer could repeat."""
+    return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def _make(

@@ -6,14 +6,26 @@ from contextlib import aclosing
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
-from fastapi.responses import StreamingResponse
+from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel
 
+from saccade.serving.alternatives import alternatives as alternatives_of
 from saccade.serving.clients import client_of
-from saccade.serving.problems import as_refused
-from saccade.serving.schemas import Models, Part, Problem, TranslateAnswer, TranslateRequest
-from saccade.serving.server import Server
+from saccade.serving.looks import look_json
+from saccade.serving.problems import NotFound, as_refused
+from saccade.serving.schemas import (
+    Alternatives,
+    AlternativesRequest,
+    LookRequest,
+    Models,
+    Part,
+    Problem,
+    TranslateAnswer,
+    TranslateRequest,
+)
+from saccade.serving.server import Server, mended
 from saccade.serving.told import Told
+from saccade.serving.watch import Watch
 
 router = APIRouter(prefix="/v1", tags=["v1"])
 
@@ -26,6 +38,7 @@ def server_of(request: Request) -> Server:
 
 TheServer = Annotated[Server, Depends(server_of)]
 Client = Annotated[str, Depends(client_of)]
+NOT_KEPT = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}  # a proxy is to hand on each event as it comes
 PROBLEMS: dict[int | str, dict[str, Any]] = {status: {"model": Problem} for status in (400, 404, 413, 429, 503, 504)}
 
 
@@ -53,7 +66,7 @@ async def translate(
     told = told_by(request)
     if request.stream:
         events = _events(server, texts, entry.name, told, client)
-        return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+        return StreamingResponse(events, media_type="text/event-stream", headers=NOT_KEPT)
     answer = await server.translate(texts, entry.name, told, client)
     return TranslateAnswer(model=answer.model, results=answer.results, seconds=answer.seconds)
 
@@ -76,6 +89,46 @@ def sse(event: str, data: BaseModel | None = None) -> str:
     """One server-sent event."""
     shown = "{}" if data is None else json.dumps(data.model_dump(mode="json"), ensure_ascii=False)
     return f"event: {event}\ndata: {shown}\n\n"
+
+
+@router.post("/alternatives", responses=PROBLEMS)
+async def alternatives(request: AlternativesRequest, server: TheServer, client: Client) -> Alternatives:
+    """Words that could come next in a translation, each with the whole translation that would follow."""
+    entry = server.pool.named(request.model)
+    text, prefix = mended(request.text), mended(request.prefix)
+    return await alternatives_of(server, entry, text, prefix, request.count, client)
+
+
+@router.post("/look", responses=PROBLEMS, response_model=dict[str, Any])
+async def look(request: LookRequest, server: TheServer) -> Response:
+    """Where every head looked and how sure the model was, piece by piece; see `saccade.looking.json` for the shape."""
+    text, target = mended(request.text), None if request.target is None else mended(request.target)
+    server.check([text, target or ""])
+    entry = server.pool.named(request.model)
+    with server.counted():
+        async with server.pool.use(entry) as loaded:
+            shown = await loaded.worker.call(
+                lambda: look_json(
+                    loaded.translator, entry.name, text, target, request.layers, request.heads, request.n_best
+                )
+            )
+    return Response(shown, media_type="application/json")
+
+
+@router.get("/watch", responses=PROBLEMS)
+async def watch(server: TheServer) -> StreamingResponse:
+    """The run of `saccade serve --watch`, as server-sent events: all that was logged, then what is new."""
+    if server.watch is None:
+        raise NotFound("no run is watched here; start the server with --watch FOLDER")
+    return StreamingResponse(_moments(server, server.watch), media_type="text/event-stream", headers=NOT_KEPT)
+
+
+async def _moments(server: Server, watched: Watch) -> AsyncIterator[str]:
+    async with aclosing(watched.follow()) as events:
+        async for event in events:
+            yield sse(event.kind, event)
+            if server.draining:
+                return
 
 
 @router.get("/models")

@@ -1,0 +1,92 @@
+"""`saccade serve` as a process: it says where it is, drains when it is told to stop, and ends well."""
+
+import json
+import os
+import re
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import httpx
+import pytest
+
+SLOW = {"min_length": 512, "max_length_extra": 256, "max_length": 4096, "guard": False, "split": "never"}
+
+
+@pytest.fixture
+def process(trained):
+    """The command, and the address that it says."""
+    line = [sys.executable, "-m", "saccade", "serve", str(trained), "--port", "0", "--no-open", "--engine", "torch"]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    with subprocess.Popen(line, stderr=subprocess.PIPE, env=environment, text=True) as started:
+        lines: list[str] = []
+        while not any("http://" in line for line in lines):
+            assert select.select([started.stderr], [], [], 60)[0], "it says nothing"
+            lines.append(started.stderr.readline())
+            assert lines[-1], "it ended"
+        url = re.search(r"http://[\d.:]+", lines[-1])[0]
+        reader = threading.Thread(target=lambda: lines.extend(started.stderr), daemon=True)
+        reader.start()
+        yield started, url, lines
+        started.kill()
+
+
+def test_a_server_that_is_told_to_stop_finishes_what_it_has_begun_and_refuses_what_is_new(process, trained):
+    started, url, lines = process
+    assert re.search(rf"serving {trained.name} at http://127.0.0.1:\d+/", "".join(lines))
+    assert httpx.get(f"{url}/health", timeout=30).json()["ready"] is True
+    httpx.post(f"{url}/v1/translate", json={"text": "Monday"}, timeout=30)
+    answers = []
+    body = {"text": ["Monday, May 3 " + "one " * 60] * 8, "search": SLOW}
+
+    def ask():
+        answers.append(httpx.post(f"{url}/v1/translate", json=body, timeout=60))
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    while "saccade_requests_at_work 1" not in httpx.get(f"{url}/metrics").text:
+        time.sleep(0.01)
+    started.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + 10
+    while httpx.get(f"{url}/health").json()["ready"] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    refused = httpx.post(f"{url}/v1/translate", json={"text": "Monday"})
+    assert refused.status_code == 503
+    assert refused.headers["Retry-After"]
+    assert "about to stop" in refused.json()["error"]
+    thread.join()
+    assert answers[0].status_code == 200
+    assert len(answers[0].json()["results"]) == 8
+    assert started.wait(20) == 0
+
+
+def test_the_log_is_json_without_the_texts_of_users(process):
+    started, url, lines = process
+    httpx.post(f"{url}/v1/translate", json={"text": "A secret Monday"}, timeout=30)
+    started.send_signal(signal.SIGINT)
+    assert started.wait(20) == 0
+    rows = [json.loads(line) for line in lines if line.startswith("{")]
+    assert {"request", "model loaded", "draining"} <= {row["event"] for row in rows}
+    request = next(row for row in rows if row["event"] == "request")
+    assert request["path"] == "/v1/translate"
+    assert request["status"] == 200
+    assert "secret" not in "".join(lines)
+
+
+def test_a_port_that_is_taken_is_said_with_the_remedy(command, trained):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        done = command("serve", trained, "--port", taken.getsockname()[1], "--no-open")
+    assert done.status == 2
+    assert "choose another port, or 0 for any that is free" in done.err
+
+
+def test_what_is_no_folder_is_refused_before_anything_listens(command, tmp_path):
+    done = command("serve", tmp_path / "none", "--no-open")
+    assert done.status == 2
+    assert "there is no such folder" in done.err
