@@ -34,7 +34,7 @@ from saccade.serving.libre_shapes import (
 )
 from saccade.serving.pool import Entry
 from saccade.serving.problems import NotFound, TooSlow, Wrong
-from saccade.serving.schemas import Problem
+from saccade.serving.schemas import Problem, whole
 from saccade.serving.security import Forbidden, Guard
 from saccade.serving.server import Server
 from saccade.serving.told import Told
@@ -86,7 +86,7 @@ async def translate(request: Request, server: TheServer, guard: TheGuard) -> Tra
             for i in places:
                 answers[i] = await driven(translated_html(texts[i]), translating(server, entry.name, client))
             continue
-        told = Told(n_best=min(alternatives + 1, server.settings.max_beam))
+        told = Told(n_best=min(alternatives + 1, server.settings.max_beam), scores=False)
         found = await server.translate([texts[i] for i in places], entry.name, told, client)
         for i, result in zip(places, found.results, strict=True):
             answers[i], *others[i] = [one.text for one in result.translations]
@@ -200,7 +200,7 @@ def _text_in(fields: dict[str, Any], name: str) -> str | None:
     value = fields.get(name)
     if value is not None and not isinstance(value, str):
         raise Wrong(f"Invalid request: {name} parameter is not a text")
-    return None if value is None else _whole(value)
+    return None if value is None else str(whole(value))
 
 
 def _needed(fields: dict[str, Any], name: str) -> str:
@@ -208,11 +208,6 @@ def _needed(fields: dict[str, Any], name: str) -> str:
     if not value:
         raise Wrong(f"Invalid request: missing {name} parameter")
     return value
-
-
-def _whole(text: str) -> str:
-    """Without halves of characters, which no encoding can write."""
-    return text.encode("utf-8", "replace").decode() if not text.isascii() else text
 
 
 def _texts(fields: dict[str, Any], server: Server) -> tuple[list[str], bool]:
@@ -228,7 +223,7 @@ def _texts(fields: dict[str, Any], server: Server) -> tuple[list[str], bool]:
     for size, limit in ((len(texts), limits.max_texts), (sum(map(len, texts)), limits.max_characters)):
         if size > limit:
             raise Wrong(f"Invalid request: request ({size}) exceeds text limit ({limit})")
-    return [_whole(str(text)) for text in texts], several
+    return whole(texts), several
 
 
 def _alternatives(fields: dict[str, Any]) -> int:

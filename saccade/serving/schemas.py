@@ -15,7 +15,7 @@ far; it may change), `event: result` with a `Result` when one is finished, in th
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Shape(BaseModel):
@@ -24,7 +24,27 @@ class Shape(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class TranslateRequest(Shape):
+class Asked(Shape):
+    """What comes from outside: JSON can say half a character, which no encoding can write."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole(cls, given: Any) -> Any:
+        return whole(given)
+
+
+def whole(given: Any, depth: int = 3) -> Any:
+    """Texts, and texts in lists and objects, with a sign in the place of halves of characters."""
+    if isinstance(given, str):
+        return given if given.isascii() else given.encode("utf-8", "replace").decode()
+    if isinstance(given, list) and depth:
+        return [whole(part, depth - 1) for part in given]
+    if isinstance(given, dict) and depth:
+        return {whole(name): whole(part, depth - 1) for name, part in given.items()}
+    return given
+
+
+class TranslateRequest(Asked):
     """Texts to translate, and how."""
 
     text: str | list[str] = Field(description="One text or several; what is too long for the model is split.")
@@ -85,7 +105,7 @@ class TranslateAnswer(Shape):
     seconds: float
 
 
-class LookRequest(Shape):
+class LookRequest(Asked):
     """A sentence to look at, one that the model can hold whole."""
 
     text: str
@@ -96,7 +116,7 @@ class LookRequest(Shape):
     n_best: int = Field(1, ge=1, le=8)
 
 
-class AlternativesRequest(Shape):
+class AlternativesRequest(Asked):
     """A place in a translation, and what else could stand there."""
 
     text: str

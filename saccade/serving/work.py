@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from saccade.serving.server import Server
+from saccade.serving.told import Told
 from saccade.text.rows import Work
 
 T = TypeVar("T")
@@ -38,7 +39,7 @@ def translating(server: Server, model: str, client: str) -> Translate:
             full = len(window) >= server.settings.max_texts // 2
             too_long = text is not None and sum(map(len, window)) + len(text) > server.settings.max_characters // 2
             if window and (text is None or full or too_long):
-                answer = await server.translate(window, model, client=client)
+                answer = await server.translate(window, model, Told(scores=False), client)
                 known.update(zip(window, (result.translations[0].text for result in answer.results), strict=True))
                 window = []
             if text is not None:
