@@ -244,3 +244,14 @@ def test_counts_are_there_for_prometheus(served):
     assert "saccade_request_seconds_bucket" in page.text
     httpx.get(f"{served.url}/made/up")
     assert 'path="other",status="404"' in httpx.get(f"{served.url}/metrics").text
+
+
+def test_a_client_that_goes_away_while_its_model_is_loading_leaves_it_to_the_next(trained):
+    with serving(trained) as served:
+        body = json.dumps({"text": "Monday"}).encode()
+        with socket.create_connection(("127.0.0.1", served.port)) as connection:
+            connection.sendall(head_of(len(body)) + body)
+            wait_until(lambda: served.server.requests == 1)
+        wait_until(lambda: served.server.requests == 0)
+        assert served.texts("Monday")
+        assert sum(thread.name == "saccade-model" for thread in threading.enumerate()) == 1

@@ -39,6 +39,9 @@ def serve(
     ] = None,
     cors: Annotated[list[str] | None, typer.Option(help="An origin whose pages may call; may be given again.")] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds that a request may take.")] = 60.0,
+    max_waiting: Annotated[int, typer.Option(help="Sentences that may wait; beyond it requests are refused.")] = 4096,
+    cache: Annotated[float, typer.Option(help="MB of recent answers to keep; 0: none.")] = 32.0,
+    log: Annotated[bool, typer.Option("--log/--no-log", help="Write a line of JSON for each request.")] = True,
     log_texts: Annotated[bool, typer.Option("--log-texts", help="Write users' texts into the log.")] = False,
 ) -> None:
     """Serve folders over HTTP: LibreTranslate's protocol, one of its own, and a page."""
@@ -58,6 +61,9 @@ def serve(
         rate=rate,
         cors=cors or [],
         time_limit=time_limit,
+        max_waiting=max_waiting,
+        cache=cache,
+        log_requests=log,
         log_texts=log_texts,
     )
     # A run that is watched is served too, as soon as it translates.

@@ -3,7 +3,7 @@
 from fastapi import Request
 
 
-def client_of(request: Request) -> str:
+async def client_of(request: Request) -> str:
     """By what a client's share is counted. A check of keys leaves the key's name in `request.state.client`."""
     named = getattr(request.state, "client", None)
     if named is not None:

@@ -47,6 +47,8 @@ class Gate:
         metrics.seconds.labels(route).observe(seconds)
         if status >= 400:
             metrics.refused.labels(status).inc()
+        if not self.server.settings.log_requests:
+            return
         client = scope["client"][0] if scope.get("client") else ""
         fields = {"method": scope["method"], "path": route, "status": status, "seconds": round(seconds, 4)}
         log.info("request", extra={"fields": fields | {"client": client}})

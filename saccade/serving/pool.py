@@ -67,6 +67,7 @@ class Entry:
     size: int
     beam: int  # that its settings have
     loaded: Loaded | None = None
+    loading: "asyncio.Task[Loaded] | None" = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
@@ -125,6 +126,8 @@ class ModelPool:
     async def use(self, entry: Entry) -> AsyncIterator[Loaded]:
         """The model, loaded if need be; it stays while it is used, whatever becomes of its folder."""
         loaded = entry.loaded or await self._load(entry)
+        while loaded.retired:  # between its loading and now
+            loaded = entry.loaded or await self._load(entry)
         loaded.users += 1
         loaded.used = time.monotonic()
         try:
@@ -135,11 +138,20 @@ class ModelPool:
                 await asyncio.shield(self._close(loaded))
 
     async def _load(self, entry: Entry) -> Loaded:
-        async with entry.lock:
-            if entry.loaded is None:
-                await self._make_room(entry)
-                entry.loaded = await asyncio.to_thread(self._read, entry)
-            return entry.loaded
+        """Load it, once for all who wait; it goes on though those who asked have gone away."""
+        if entry.loading is None:
+            entry.loading = asyncio.create_task(self._loaded(entry))
+        return await asyncio.shield(entry.loading)
+
+    async def _loaded(self, entry: Entry) -> Loaded:
+        try:
+            async with entry.lock:
+                if entry.loaded is None:
+                    await self._make_room(entry)
+                    entry.loaded = await asyncio.to_thread(self._read, entry)
+                return entry.loaded
+        finally:
+            entry.loading = None
 
     def _read(self, entry: Entry) -> Loaded:
         began = time.monotonic()
@@ -208,6 +220,9 @@ class ModelPool:
 
     async def close(self) -> None:
         """Stop all that is running."""
+        for entry in self.entries.values():
+            if entry.loading is not None:
+                await asyncio.wait([entry.loading])
         for loaded in self.loaded:
             await asyncio.to_thread(loaded.worker.close)
 

@@ -125,6 +125,8 @@ class Server:
                 for result in known.values():
                     yield result
                 asked = [i for i in range(len(texts)) if i not in known]
+                if not asked:
+                    return
                 inbox: asyncio.Queue[Part | Result | Exception] = asyncio.Queue()
                 made = _make(kind, texts, asked, client, prefixes, streamed, inbox.put_nowait)
                 ready = await asyncio.to_thread(list, made) if sum(map(len, texts)) > AT_ONCE else list(made)

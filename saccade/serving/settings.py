@@ -21,6 +21,7 @@ class ServingSettings(BaseModel):
     hosts: list[str] = Field(default_factory=list, description="Names that requests may ask for, as behind a proxy.")
     rate: str | None = Field(None, description="Requests of an address that shows no key. Default: none on loopback.")
     cors: list[str] = Field(default_factory=list, description="Origins whose pages may call; none unless listed.")
+    log_requests: bool = Field(True, description="Write a line for each request.")
     log_texts: bool = Field(False, description="Write users' texts into the log.")
 
     max_body: int = Field(2**20, ge=1, description="Bytes of a request.")

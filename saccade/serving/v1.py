@@ -30,7 +30,7 @@ from saccade.serving.watch import Watch
 router = APIRouter(prefix="/v1", tags=["v1"])
 
 
-def server_of(request: Request) -> Server:
+async def server_of(request: Request) -> Server:
     """The server that the application was made for."""
     server: Server = request.app.state.server
     return server
