@@ -111,8 +111,8 @@ class LookRequest(Asked):
     text: str
     target: str | None = Field(None, description="A translation to look at instead of the one that search finds.")
     model: str | None = None
-    layers: list[int] | None = Field(None, description="From 1. Default: all.")
-    heads: list[int] | None = Field(None, description="From 1. Default: all.")
+    layers: list[int] | None = Field(None, min_length=1, description="From 1. Default: all.")
+    heads: list[int] | None = Field(None, min_length=1, description="From 1. Default: all.")
     n_best: int = Field(1, ge=1, le=8)
 
 

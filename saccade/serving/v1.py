@@ -56,7 +56,10 @@ def told_by(request: TranslateRequest) -> Told:
     )
 
 
-@router.post("/translate", response_model=TranslateAnswer, responses=PROBLEMS)
+STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+
+
+@router.post("/translate", response_model=TranslateAnswer, responses=PROBLEMS | STREAMED)
 async def translate(
     request: TranslateRequest, server: TheServer, client: Client
 ) -> TranslateAnswer | StreamingResponse:
