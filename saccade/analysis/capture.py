@@ -78,10 +78,15 @@ def encoder_weights(model: EncoderDecoder, source: Tensor, mask: Tensor) -> dict
 
 def check_wanted(model: EncoderDecoder, wanted: Wanted) -> None:
     """Refuse by name a layer or a head that there is not."""
-    there = heads_of(model)
-    there = {site: heads for site, heads in there.items() if wanted.stacks is None or site.stack in wanted.stacks}
-    if not there:
+    everywhere = heads_of(model)
+    if not everywhere:
         return
+    there = {site: heads for site, heads in everywhere.items() if wanted.stacks is None or site.stack in wanted.stacks}
+    if not there:
+        stacks = [stack for stack in STACKS if any(site.stack == stack for site in everywhere)]
+        raise SaccadeError(
+            f"stack {', '.join(wanted.stacks or ())}: the model attends in {', '.join(stacks)} alone; choose of these"
+        )
     layers = max(site.layer for site in there) + 1
     for layer in wanted.layers or ():
         if not 0 <= layer < layers:
