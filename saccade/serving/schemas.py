@@ -10,7 +10,7 @@
 
 Events of a streamed translation: `event: part` with a `Part` whenever more of a text is known (the best hypothesis so
 far; it may change), `event: result` with a `Result` when one is finished, in the order they finish, `event: done` with
-`{}`, and `event: error` with a `Problem`.
+`{}`, and `event: error` with a `StreamProblem`.
 """
 
 from typing import Any
@@ -163,3 +163,10 @@ class Problem(Shape):
     """Why there is no answer: the field, its value and the remedy. `error` is what LibreTranslate's clients read."""
 
     error: str
+
+
+class StreamProblem(Problem):
+    """The same where an answer has begun and its status is sent: what the status would have been."""
+
+    status: int
+    retry_after: int | None = Field(None, description="Seconds after which to ask again.")

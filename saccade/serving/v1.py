@@ -20,6 +20,7 @@ from saccade.serving.schemas import (
     Models,
     Part,
     Problem,
+    StreamProblem,
     TranslateAnswer,
     TranslateRequest,
 )
@@ -83,7 +84,7 @@ async def _events(server: Server, texts: list[str], model: str, told: Told, clie
         refused = as_refused(error)
         if refused is None:
             raise
-        yield sse("error", Problem(error=str(refused)))
+        yield sse("error", StreamProblem(error=str(refused), status=refused.status, retry_after=refused.retry_after))
         return
     yield sse("done")
 
