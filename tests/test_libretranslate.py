@@ -87,6 +87,8 @@ def test_texts_lists_forms_and_pages(served: Served, translator: Translator) -> 
         page = client.post("/translate", json={"q": PAGE, "format": "html"} | pair).json()["translatedText"]
         for kept in ('<p class="x">', "<b>", "</b>", '<a href="/y">', "</a>", "</p><script>no()</script>"):
             assert page.count(kept) == 1
+        both = client.post("/translate", json={"q": [PAGE, texts[0]], "format": "html"} | pair).json()
+        assert both["translatedText"] == [page, expected[0]]
         plain = client.post("/translate", json={"q": texts[0], "format": "html"} | pair).json()["translatedText"]
         assert plain == expected[0]
 

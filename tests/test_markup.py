@@ -13,7 +13,7 @@ from selectolax.lexbor import LexborHTMLParser
 
 import saccade
 from saccade.text.markup import XHTML, translated_html
-from saccade.text.rows import MOST_TAGS, finished
+from saccade.text.rows import MOST_TAGS, finished, together
 from saccade.text.tags import html_tokens, xml_tokens
 from saccade.translator import Translator
 
@@ -127,6 +127,15 @@ def test_a_translation_whose_tags_do_not_fit_is_done_in_parts(answer: str) -> No
         return [answer if "<0>" in text else text.upper() for text in texts]
 
     assert finished(translated_html("<p>one <b>two</b> three</p>"), translate) == "<p>ONE <b>TWO</b> THREE</p>"
+
+
+@given(st.lists(documents, max_size=4), st.booleans())
+def test_pages_together_are_what_they_are_alone(pages: list[str], loses_tags: bool) -> None:
+    def translate(texts: list[str]) -> list[str]:
+        return [re.sub(r"<\d+>", "", text) + "!" if loses_tags else text for text in texts]
+
+    alone = [finished(translated_html(page), translate) for page in pages]
+    assert finished(together([translated_html(page) for page in pages]), translate) == alone
 
 
 def test_xml_knows_elements_that_close_themselves_and_loses_what_it_cannot_hold() -> None:

@@ -41,6 +41,7 @@ from saccade.serving.told import Told
 from saccade.serving.v1 import TheServer
 from saccade.serving.work import driven, translating
 from saccade.text.markup import translated_html
+from saccade.text.rows import together
 
 router = APIRouter(tags=["LibreTranslate"])
 SHORT = 40  # characters; a shorter text of a list is taken to be in the language of the whole list
@@ -83,8 +84,9 @@ async def translate(request: Request, server: TheServer, guard: TheGuard) -> Tra
     for entry in dict.fromkeys(entries):
         places = [i for i, its in enumerate(entries) if its is entry]
         if kind == "html":
-            for i in places:
-                answers[i] = await driven(translated_html(texts[i]), translating(server, entry.name, client))
+            pages = together([translated_html(texts[i]) for i in places])
+            for i, page in zip(places, await driven(pages, translating(server, entry.name, client)), strict=True):
+                answers[i] = page
             continue
         told = Told(n_best=min(alternatives + 1, server.settings.max_beam), scores=False)
         found = await server.translate([texts[i] for i in places], entry.name, told, client)

@@ -14,6 +14,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TypeVar, Union
 
 T = TypeVar("T")
@@ -62,6 +63,24 @@ def finished(work: "Work[T]", translate: Callable[[list[str]], list[str]]) -> T:
             texts = work.send(translate(texts) if texts else [])
     except StopIteration as end:
         return end.value
+
+
+def together(works: Sequence["Work[T]"]) -> "Work[list[T]]":
+    """Several works as one: their texts are asked for together, so that they can be translated in one batch."""
+    made: dict[int, T] = {}
+    answers: dict[int, list[str] | None] = dict.fromkeys(range(len(works)))
+    while answers:
+        asked: dict[int, list[str]] = {}
+        for i, answer in answers.items():
+            try:
+                asked[i] = next(works[i]) if answer is None else works[i].send(answer)
+            except StopIteration as end:
+                made[i] = end.value
+        if not asked:
+            break
+        found = iter((yield [text for texts in asked.values() for text in texts]))
+        answers = {i: list(islice(found, len(texts))) for i, texts in asked.items()}
+    return [made[i] for i in range(len(works))]
 
 
 def rows_in(pieces: Sequence[Piece]) -> Iterator[Row]:
