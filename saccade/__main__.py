@@ -16,6 +16,7 @@ GROUPS = (
     "estimate",
     "translate",
     "serve",
+    "keys",
     "evaluate",
     "align",
     "inspect",

@@ -46,9 +46,8 @@ def test_a_client_that_goes_away_takes_its_rows_with_it(served):
     sockets = []
     for number in range(6):
         body = json.dumps({"text": long_text(number)} | SLOW).encode()
-        head = (
-            f"POST /v1/translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {len(body)}"
-        )
+        head = f"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n"
+        head += "Content-Type: application/json"
         connection = socket.create_connection(("127.0.0.1", served.port))
         connection.sendall(head.encode() + b"\r\n\r\n" + body)
         sockets.append(connection)

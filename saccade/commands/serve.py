@@ -28,6 +28,15 @@ def serve(
     device: Device = None,
     memory: Annotated[float, typer.Option(help="GB that loaded models may take; those long unused leave.")] = 4.0,
     keys: Annotated[Path | None, typer.Option(help="A file of API keys; requests without one are refused.")] = None,
+    without_keys: Annotated[
+        bool, typer.Option("--without-keys", help="Let anyone in who can reach a host that is not loopback.")
+    ] = False,
+    allowed_host: Annotated[
+        list[str] | None, typer.Option(help="A name that requests may ask for, as behind a proxy; may be given again.")
+    ] = None,
+    rate: Annotated[
+        str | None, typer.Option(help="Requests that an address without a key may make: 60/min, 5/s, 1000/hour.")
+    ] = None,
     cors: Annotated[list[str] | None, typer.Option(help="An origin whose pages may call; may be given again.")] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds that a request may take.")] = 60.0,
     max_waiting: Annotated[int, typer.Option(help="Sentences that may wait; beyond it requests are refused.")] = 4096,
@@ -47,6 +56,9 @@ def serve(
         memory=memory,
         watch=watch,
         keys=keys,
+        without_keys=without_keys,
+        hosts=allowed_host or [],
+        rate=rate,
         cors=cors or [],
         time_limit=time_limit,
         max_waiting=max_waiting,

@@ -118,7 +118,8 @@ class SampleRun:
         return Prefixes(self.tokens, self.sentences, self.limits)
 
     def advance(self, log_probs: Tensor, looked: Tensor | None) -> Step:
-        weighed = log_probs / self.search.temperature
+        # Less than that is greedy search already, and the quotients would be infinite: nothing to choose by.
+        weighed = log_probs / max(self.search.temperature, 1e-6)
         for rule in self.search.truncations:
             weighed = rule(weighed, self.prefixes())
         step = torch.full_like(self.streams, self.tokens.size(1))

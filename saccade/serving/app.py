@@ -14,11 +14,13 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
 
 from saccade.errors import SaccadeError
 from saccade.serving import reference, v1
 from saccade.serving.gate import Gate
 from saccade.serving.problems import Refused, as_refused
+from saccade.serving.security import SecurityHeaders, protect
 from saccade.serving.server import Server
 
 log = logging.getLogger("saccade.serving")
@@ -46,7 +48,10 @@ def create_app(server: Server) -> FastAPI:
     for name in ("libretranslate", "page"):
         if importlib.util.find_spec(f"saccade.serving.{name}") is not None:
             app.include_router(importlib.import_module(f"saccade.serving.{name}").router)
+    protect(app, server.settings)
     app.add_middleware(Gate, server=server)
+    app.add_middleware(SecurityHeaders)
+    app.add_exception_handler(HTTPException, _unknown)
     app.add_exception_handler(Refused, _refused)
     app.add_exception_handler(SaccadeError, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -90,6 +95,12 @@ async def _invalid(request: Request, error: Exception) -> JSONResponse:
     first = error.errors()[0]
     where = ".".join(str(part) for part in first["loc"] if part != "body") or "the request"
     return JSONResponse({"error": f"{where}: {first['msg']}"}, 400)
+
+
+async def _unknown(request: Request, error: Exception) -> JSONResponse:
+    """A path that is none, or a way to ask that it does not know."""
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
 
 
 async def _failed(request: Request, error: Exception) -> JSONResponse:

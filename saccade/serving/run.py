@@ -17,6 +17,7 @@ from saccade.errors import SaccadeError
 from saccade.folder import CONFIG, WEIGHTS
 from saccade.serving.app import create_app
 from saccade.serving.logs import log_to_stderr
+from saccade.serving.security import check_exposure
 from saccade.serving.server import Server
 from saccade.serving.settings import ServingSettings
 
@@ -33,6 +34,7 @@ def demo_folder(folder: Path) -> Path:
 
 def serve_folders(folders: Sequence[Path], settings: ServingSettings, open_page: bool | None = None) -> None:
     """Serve until a signal comes."""
+    check_exposure(settings)
     server = Server(folders, settings)
     listener = _listener(settings)
     host, port = listener.getsockname()[:2]

@@ -10,12 +10,12 @@
 
 Events of a streamed translation: `event: part` with a `Part` whenever more of a text is known (the best hypothesis so
 far; it may change), `event: result` with a `Result` when one is finished, in the order they finish, `event: done` with
-`{}`, and `event: error` with a `Problem`.
+`{}`, and `event: error` with a `StreamProblem`.
 """
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Shape(BaseModel):
@@ -24,7 +24,27 @@ class Shape(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class TranslateRequest(Shape):
+class Asked(Shape):
+    """What comes from outside: JSON can say half a character, which no encoding can write."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _whole(cls, given: Any) -> Any:
+        return whole(given)
+
+
+def whole(given: Any, depth: int = 3) -> Any:
+    """Texts, and texts in lists and objects, with a sign in the place of halves of characters."""
+    if isinstance(given, str):
+        return given if given.isascii() else given.encode("utf-8", "replace").decode()
+    if isinstance(given, list) and depth:
+        return [whole(part, depth - 1) for part in given]
+    if isinstance(given, dict) and depth:
+        return {whole(name): whole(part, depth - 1) for name, part in given.items()}
+    return given
+
+
+class TranslateRequest(Asked):
     """Texts to translate, and how."""
 
     text: str | list[str] = Field(description="One text or several; what is too long for the model is split.")
@@ -85,18 +105,18 @@ class TranslateAnswer(Shape):
     seconds: float
 
 
-class LookRequest(Shape):
+class LookRequest(Asked):
     """A sentence to look at, one that the model can hold whole."""
 
     text: str
     target: str | None = Field(None, description="A translation to look at instead of the one that search finds.")
     model: str | None = None
-    layers: list[int] | None = Field(None, description="From 1. Default: all.")
-    heads: list[int] | None = Field(None, description="From 1. Default: all.")
+    layers: list[int] | None = Field(None, min_length=1, description="From 1. Default: all.")
+    heads: list[int] | None = Field(None, min_length=1, description="From 1. Default: all.")
     n_best: int = Field(1, ge=1, le=8)
 
 
-class AlternativesRequest(Shape):
+class AlternativesRequest(Asked):
     """A place in a translation, and what else could stand there."""
 
     text: str
@@ -143,3 +163,10 @@ class Problem(Shape):
     """Why there is no answer: the field, its value and the remedy. `error` is what LibreTranslate's clients read."""
 
     error: str
+
+
+class StreamProblem(Problem):
+    """The same where an answer has begun and its status is sent: what the status would have been."""
+
+    status: int
+    retry_after: int | None = Field(None, description="Seconds after which to ask again.")

@@ -17,12 +17,19 @@ class ServingSettings(BaseModel):
     memory: float = Field(4.0, gt=0, description="GB that loaded models may take together.")
     watch: Path | None = Field(None, description="A run in training, for /v1/watch.")
     keys: Path | None = Field(None, description="A file of API keys; without it none is needed.")
+    without_keys: bool = Field(False, description="Let anyone in on a host that is not loopback.")
+    hosts: list[str] = Field(default_factory=list, description="Names that requests may ask for, as behind a proxy.")
+    rate: str | None = Field(None, description="Requests of an address that shows no key. Default: none on loopback.")
     cors: list[str] = Field(default_factory=list, description="Origins whose pages may call; none unless listed.")
     log_requests: bool = Field(True, description="Write a line for each request.")
     log_texts: bool = Field(False, description="Write users' texts into the log.")
 
     max_body: int = Field(2**20, ge=1, description="Bytes of a request.")
     max_file: int = Field(16 * 2**20, ge=1, description="Bytes of a request that brings a file.")
+    max_unpacked: int = Field(64 * 2**20, ge=1, description="Bytes of a file's members, once they are unpacked.")
+    max_members: int = Field(2_000, ge=1, description="Members of a file.")
+    files_kept: int = Field(64 * 2**20, ge=1, description="Bytes of translated files that wait to be fetched.")
+    file_minutes: float = Field(15.0, gt=0, description="Minutes that a translated file waits.")
     max_texts: int = Field(1_000, ge=1, description="Texts in one request.")
     max_characters: int = Field(200_000, ge=1, description="Characters in one request.")
     max_waiting: int = Field(4_096, ge=1, description="Sentences that wait for a model, of all clients.")
@@ -33,6 +40,7 @@ class ServingSettings(BaseModel):
         ge=0,
         description="Seconds that a newcomer waits for those at work to be done, before it joins them midway.",
     )
+    file_time_limit: float = Field(600.0, gt=0, description="Seconds that the translation of a file may take.")
     drain_limit: float = Field(
         30.0, ge=0, description="Seconds that running requests have when the server is told to stop."
     )

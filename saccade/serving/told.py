@@ -1,6 +1,7 @@
 """What a request asks of its translations, whatever protocol it came by."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,8 +11,15 @@ from saccade.serving.problems import Wrong
 
 # Settings of the server's machine, not of a request: files to read, memory to take.
 NOT_FOR_REQUESTS = {"shortlist", "batch_tokens", "max_source", "precision"}
-# What a request may raise, and how far: lengths take memory before a word is written.
-MOST = {"max_length_factor": 8, "max_length_extra": 256, "min_length": 512, "max_length": 4096}
+# What a request may raise, and how far: lengths take memory before a word is written, and powers of lengths overflow.
+MOST = {"max_length_factor": 8, "max_length_extra": 256, "min_length": 512, "max_length": 4096, "length_penalty": 10}
+MOST |= {
+    "coverage_penalty": 1_000,
+    "diversity": 1_000,
+    "repetition_penalty": 1_000,
+    "temperature": 1_000_000,
+    "length_ratio": 1_000,
+}
 
 
 @dataclass(frozen=True)
@@ -41,10 +49,19 @@ class Told:
                 asked = search.get("beam", beam)
                 search["beam"] = max(self.n_best, asked) if isinstance(asked, int) else asked
         if self.banned:
+            if not isinstance(search.get("banned", []), list):
+                raise Wrong(f'search.banned={search["banned"]!r} is no list of words; write ["word"]')
             search["banned"] = [*search.get("banned", ()), *self.banned]
+        for name, asked in search.items():
+            if isinstance(asked, float) and not math.isfinite(asked):
+                raise Wrong(f"search.{name}={asked} is no number")
         for name, bound in (MOST | dict.fromkeys(("beam", "n_best", "mbr"), most)).items():
             asked = search.get(name)
-            if isinstance(asked, int | float) and asked > bound:
+            if asked is None:
+                continue
+            if not isinstance(asked, int | float):  # "9999" would be read as one later
+                raise Wrong(f"search.{name}={asked!r} is no number")
+            if abs(asked) > bound:
                 raise Wrong(f"search.{name}={asked} is more than the {bound} that this server allows; lower it")
         return search
 

@@ -20,6 +20,7 @@ from saccade.serving.schemas import (
     Models,
     Part,
     Problem,
+    StreamProblem,
     TranslateAnswer,
     TranslateRequest,
 )
@@ -56,7 +57,10 @@ def told_by(request: TranslateRequest) -> Told:
     )
 
 
-@router.post("/translate", response_model=TranslateAnswer, responses=PROBLEMS)
+STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
+
+
+@router.post("/translate", response_model=TranslateAnswer, responses=PROBLEMS | STREAMED)
 async def translate(
     request: TranslateRequest, server: TheServer, client: Client
 ) -> TranslateAnswer | StreamingResponse:
@@ -80,7 +84,7 @@ async def _events(server: Server, texts: list[str], model: str, told: Told, clie
         refused = as_refused(error)
         if refused is None:
             raise
-        yield sse("error", Problem(error=str(refused)))
+        yield sse("error", StreamProblem(error=str(refused), status=refused.status, retry_after=refused.retry_after))
         return
     yield sse("done")
 

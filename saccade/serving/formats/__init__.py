@@ -1,0 +1,1 @@
+"""Kinds of files that can be translated, one room each."""

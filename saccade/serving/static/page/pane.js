@@ -1,0 +1,237 @@
+// A sheet with a translation: its words, what else there is, and what it says of itself.
+
+import { Translation } from "./translation.js";
+import { languageName, t, tongue } from "./labels.js";
+import { element, placesOf, spaced, spell } from "./words.js";
+import { drawLinks } from "./links.js";
+
+export class Pane {
+  constructor(template, place) {
+    this.root = template.content.firstElementChild.cloneNode(true);
+    place.append(this.root);
+    this.find = (selector) => this.root.querySelector(selector);
+    this.output = this.find(".output");
+    this.spans = []; // a list for each line
+    this.current = 0; // the line whose list of translations and alignment are shown
+    this.several = false;
+    this.translation = new Translation();
+    Object.assign(this.translation, {
+      onupdate: (missing) => this.#update(missing),
+      onpart: (line, text) => this.#part(line, text),
+      onresult: (line) => this.#result(line),
+      ondone: () => this.#done(),
+      onproblem: (problem) => this.#problem(problem),
+    });
+    this.#listen();
+    this.#roam();
+  }
+
+  offer(cards, name) {
+    const select = this.find(".model");
+    select.replaceChildren(...cards.map((card) => new Option(card.name, card.name)));
+    this.cards = cards;
+    this.translation.model = cards.find((card) => card.name === name) ?? cards[0];
+    select.value = this.translation.model.name;
+    select.disabled = cards.length < 2;
+    this.#facts();
+  }
+
+  get model() {
+    return this.translation.model;
+  }
+
+  // (source word, target word) of a line, from 0.
+  links(line) {
+    return this.translation.shown(line)?.alignment ?? [];
+  }
+
+  word(line, word) {
+    return this.spans[line]?.[word];
+  }
+
+  show(line) {
+    this.current = line;
+    this.#details();
+  }
+
+  retell() {
+    this.#facts();
+    this.#details();
+  }
+
+  #facts() {
+    const { family, parameters, source, target } = this.model;
+    const count = new Intl.NumberFormat(tongue(), { notation: "compact", maximumSignificantDigits: 3 }).format(parameters);
+    this.find(".facts").textContent = t("facts", { family, count });
+    this.find(".facts").title = `${languageName(source)} → ${languageName(target)}`;
+    this.output.lang = /^[a-z]{2,3}(-|_|$)/.test(target) ? target.replace("_", "-") : "";
+    this.find(".see").hidden = !this.model.attends;
+  }
+
+  #listen() {
+    this.find(".model").addEventListener("change", (event) => {
+      this.translation.model = this.cards.find((card) => card.name === event.target.value);
+      this.#facts();
+      this.onmodel?.(this);
+    });
+    this.find(".more").addEventListener("click", () => {
+      this.several = !this.several;
+      this.find(".more").setAttribute("aria-pressed", this.several);
+      this.onseveral?.(this);
+    });
+    this.find(".copy").addEventListener("click", () => this.copy());
+    this.find(".see").addEventListener("click", () => this.onlook?.(this));
+    this.find(".free").addEventListener("click", () => {
+      this.translation.prefixes.clear();
+      this.translation.picks.clear();
+      this.translation.again();
+      this.output.querySelector(".word")?.focus();
+    });
+    this.find(".problem button").addEventListener("click", () => this.translation.again());
+  }
+
+  // The words are one stop of the tab key; arrows go from word to word.
+  #roam() {
+    const at = (event) => {
+      const span = event.target.closest(".word");
+      return span && { line: Number(span.dataset.line), word: Number(span.dataset.word), span };
+    };
+    this.output.addEventListener("pointerover", (event) => at(event) && this.onpoint?.(this, at(event)));
+    this.output.addEventListener("pointerleave", () => this.onpoint?.(this, null));
+    this.output.addEventListener("focusin", (event) => at(event) && this.onpoint?.(this, at(event)));
+    this.output.addEventListener("focusout", () => this.onpoint?.(this, null));
+    this.output.addEventListener("click", (event) => {
+      const found = at(event);
+      if (found && !String(getSelection())) this.onword?.(this, found);
+    });
+    this.output.addEventListener("keydown", (event) => {
+      const found = at(event);
+      if (!found) return;
+      if (event.key === "Enter" || event.key === " ") {
+        event.preventDefault();
+        this.onword?.(this, found);
+      }
+      const all = [...this.output.querySelectorAll(".word[role]")];
+      const here = all.indexOf(found.span);
+      const back = getComputedStyle(found.span.parentElement).direction === "rtl" ? "ArrowRight" : "ArrowLeft";
+      const on = back === "ArrowLeft" ? "ArrowRight" : "ArrowLeft";
+      const next = { [back]: here - 1, [on]: here + 1, Home: 0, End: all.length - 1 }[event.key];
+      if (next === undefined || !all[next]) return;
+      event.preventDefault();
+      found.span.tabIndex = -1;
+      all[next].tabIndex = 0;
+      all[next].focus();
+    });
+  }
+
+  #row(line) {
+    while (this.output.children.length <= line) this.output.append(element("p", { dir: "auto" }));
+    return this.output.children[line];
+  }
+
+  #update(missing) {
+    this.find(".problem").hidden = true;
+    const lines = this.translation.lines;
+    while (this.output.children.length > lines.length) this.output.lastChild.remove();
+    this.spans.length = lines.length;
+    this.output.setAttribute("aria-busy", missing.size > 0);
+    const text = lines.join("\n");
+    this.output.classList.toggle("long", text.length > 280);
+    for (const line of missing) {
+      this.#row(line).classList.add("waiting");
+      this.#row(line).querySelectorAll("[role]").forEach((span) => span.removeAttribute("role"));
+    }
+    this.onchanged?.(this);
+  }
+
+  // What is known so far: words that cannot be asked about yet.
+  #part(line, text) {
+    const row = this.#row(line);
+    const before = this.spans[line]?.length ?? 0;
+    row.classList.replace("waiting", "writing") || row.classList.add("writing");
+    this.spans[line] = spell(row, text, spaced(text), (word) => element("span", { className: word >= before ? "word new" : "word" }));
+  }
+
+  #result(line) {
+    const row = this.#row(line);
+    row.classList.remove("waiting", "writing");
+    const shown = this.translation.shown(line);
+    const text = shown?.text ?? "";
+    const fixed = this.translation.prefixes.get(this.translation.lines[line])?.length ?? 0;
+    const places = placesOf(text, shown?.target_words);
+    this.spans[line] = spell(row, text, places, (word) => {
+      const span = element("span", { className: places[word][1] <= fixed ? "word fixed" : "word", role: "button", tabIndex: -1 });
+      span.setAttribute("aria-haspopup", "menu");
+      Object.assign(span.dataset, { line, word, start: places[word][0] });
+      return span;
+    });
+    if (!text) row.append(document.createElement("br"));
+    const first = this.output.querySelector(".word[role]");
+    if (first && !this.output.querySelector('.word[tabindex="0"]')) first.tabIndex = 0;
+    if (shown?.source_words) this.oncut?.(line, shown.source_words);
+    this.onchanged?.(this);
+    if (line === this.current) this.#details();
+  }
+
+  #done() {
+    this.output.setAttribute("aria-busy", "false");
+    this.#details();
+    this.onsaid?.(this);
+  }
+
+  #problem(problem) {
+    this.output.setAttribute("aria-busy", "false");
+    const place = this.find(".problem");
+    place.firstElementChild.textContent = problem.wait === null ? problem.message : `${problem.message} ${t("wait", { seconds: problem.wait })}`;
+    place.hidden = false;
+    if (problem.status === 403) this.onrefused?.();
+  }
+
+  // The list of translations, the alignment, notes, and whether words were chosen.
+  #details() {
+    const { translation, current } = this;
+    const result = translation.results[current];
+    const fresh = result && result.source === translation.lines[current];
+    this.find(".free").hidden = !translation.prefixes.size && ![...translation.picks.values()].some(Boolean);
+    const notes = fresh ? result.notes : [];
+    this.find(".notes").hidden = !notes.length;
+    this.find(".notes").textContent = notes.join(" · ");
+    const best = this.find(".best");
+    best.hidden = !this.several || !fresh || result.hypotheses.length < 1;
+    if (!best.hidden) {
+      const { hypotheses, pick } = result;
+      const first = (each, which) => hypotheses.findIndex(({ text }) => text === each.text) === which; // mended ones may agree
+      best.replaceChildren(...hypotheses.flatMap((each, which) => (first(each, which) ? [this.#choice(each, which, pick)] : [])));
+    }
+    const links = this.find(".links");
+    links.hidden = !this.wantsLinks || !fresh || !this.links(current).length;
+    if (!links.hidden) drawLinks(links, translation.shown(current), (at) => this.onpoint?.(this, at && { line: current, ...at }));
+  }
+
+  #choice(hypothesis, which, pick) {
+    const button = element("button", { type: "button", dir: "auto" }, hypothesis.text || "∅");
+    button.setAttribute("aria-pressed", which === pick);
+    button.addEventListener("click", () => {
+      this.translation.pick(this.current, which);
+      this.find('.best [aria-pressed="true"]')?.focus();
+      this.onsaid?.(this);
+    });
+    const score = element("span", { className: "soft score", title: t("score") }, hypothesis.score.toFixed(2).replace("-", "−"));
+    return element("li", {}, button, score);
+  }
+
+  async copy() {
+    const { text } = this.translation;
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      // Served over plain HTTP the clipboard is closed, but a selection may still be copied.
+      const field = element("textarea", { value: text, className: "unseen" });
+      document.body.append(field);
+      field.select();
+      document.execCommand("copy");
+      field.remove();
+    }
+    this.oncopied?.();
+  }
+}

@@ -1,0 +1,132 @@
+// One model's translations of the lines of a text, asked for as they change.
+
+import { ask, events, Problem, problem } from "./api.js";
+import { t } from "./labels.js";
+
+const AT_ONCE = 200; // lines of a request; the first of a long text are there while the last still wait
+const KEPT = 2000; // answers: who deletes a word and writes it again waits for nothing
+
+const NOTHING = { hypotheses: [], notes: [] };
+
+export class Translation {
+  #cache = new Map();
+  #abort = null;
+  #timer = 0;
+
+  constructor() {
+    this.model = null; // its card
+    this.lines = [];
+    this.results = []; // one a line: {text, hypotheses, pick, notes}, or null where there is nothing yet
+    this.prefixes = new Map(); // what a reader chose a translation to begin with, by line
+    this.picks = new Map(); // which of several translations, by line
+  }
+
+  stop() {
+    clearTimeout(this.#timer);
+    this.#abort?.abort();
+    this.#abort = null;
+  }
+
+  // Bring the results up to date with the lines. Calls onpart(line, text), onresult(line), ondone(), onproblem(problem).
+  async update(lines, told) {
+    this.stop();
+    const abort = (this.#abort = new AbortController());
+    for (const map of [this.prefixes, this.picks]) {
+      for (const line of [...map.keys()]) if (!lines.includes(line)) map.delete(line);
+    }
+    const before = this.results;
+    this.lines = lines;
+    this.told = told;
+    this.results = lines.map((_, line) => before[line] ?? null);
+    const missing = [];
+    lines.forEach((text, line) => {
+      const known = text.trim() ? this.#cache.get(this.#key(text)) : NOTHING;
+      if (known) return this.#settle(line, known);
+      if (this.results[line]) this.results[line].old = true;
+      missing.push(line);
+    });
+    this.onupdate?.(new Set(missing));
+    if (!missing.length) return this.ondone?.();
+    try {
+      for (let from = 0; from < missing.length; from += AT_ONCE) await this.#ask(missing.slice(from, from + AT_ONCE), abort);
+      if (!abort.signal.aborted) this.ondone?.();
+    } catch (error) {
+      if (abort.signal.aborted || error.name === "AbortError") return;
+      this.#failed(error instanceof Problem ? error : new Problem(0, String(error.message ?? error)));
+    }
+  }
+
+  again() {
+    return this.update(this.lines, this.told);
+  }
+
+  // Other words that could stand where the text of a translation is cut.
+  alternatives(line, prefix) {
+    return ask("v1/alternatives", { text: this.lines[line], prefix, model: this.model.name, count: 6 });
+  }
+
+  begin(line, prefix) {
+    if (prefix) this.prefixes.set(this.lines[line], prefix);
+    else this.prefixes.delete(this.lines[line]);
+    this.picks.delete(this.lines[line]);
+    return this.again();
+  }
+
+  pick(line, which) {
+    this.picks.set(this.lines[line], which);
+    if (this.results[line]) this.results[line].pick = which;
+    this.onresult?.(line);
+  }
+
+  // The translation that is shown of a line.
+  shown(line) {
+    const result = this.results[line];
+    return result && result.source === this.lines[line] ? (result.hypotheses[result.pick] ?? null) : null;
+  }
+
+  get text() {
+    return this.lines.map((_, line) => this.results[line]?.hypotheses[this.results[line].pick]?.text ?? "").join("\n");
+  }
+
+  #key(text) {
+    return JSON.stringify([this.model.name, this.told, this.prefixes.get(text) ?? "", text]);
+  }
+
+  #settle(line, { hypotheses, notes }) {
+    const source = this.lines[line];
+    const pick = Math.min(this.picks.get(source) ?? 0, Math.max(0, hypotheses.length - 1));
+    const before = this.results[line];
+    if (before && !before.old && before.source === source && before.hypotheses === hypotheses && before.pick === pick) return;
+    this.results[line] = { source, hypotheses, notes, pick };
+    this.onresult?.(line);
+  }
+
+  async #ask(missing, abort) {
+    const texts = missing.map((line) => this.lines[line]);
+    const begins = texts.map((text) => this.prefixes.get(text) ?? "");
+    const body = { text: texts, model: this.model.name, alignments: true, stream: true, ...this.told };
+    if (begins.some(Boolean)) body.prefix = begins;
+    let finished = false;
+    for await (const { event, data } of events("v1/translate", body, abort.signal)) {
+      if (abort.signal.aborted) return;
+      if (event === "part") this.onpart?.(missing[data.index], data.text);
+      else if (event === "result") this.#keep(missing[data.index], data);
+      else if (event === "error") throw problem(data.status, data.error, data.retry_after);
+      else if (event === "done") finished = true;
+    }
+    if (!finished) throw new Problem(0, t("cut"), 2);
+  }
+
+  #keep(line, { translations, notes }) {
+    const known = { hypotheses: translations, notes: notes ?? [] };
+    this.#cache.set(this.#key(this.lines[line]), known);
+    if (this.#cache.size > KEPT) this.#cache.delete(this.#cache.keys().next().value);
+    this.#settle(line, known);
+  }
+
+  // A server that is busy, or away, is asked again; anything else is for the reader.
+  #failed(problem) {
+    this.onproblem?.(problem);
+    if (problem.wait !== null) this.#timer = setTimeout(() => this.again(), problem.wait * 1000);
+  }
+}

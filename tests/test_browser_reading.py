@@ -1,0 +1,347 @@
+"""The page for everyone: by keyboard and by ear, on a phone, in the dark, in four languages; and when things fail."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from served import serving
+from visiting import OTHER, TEXT, Open, World, settled, shown, visit, world, write
+
+from saccade.serving.page import STATIC
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page, Route
+
+__all__ = ["visit", "world"]  # fixtures
+
+VIEWS = ("#translate", "#compare", "#files", "#run")
+NAMED = {"button", "link", "textbox", "combobox", "spinbutton", "menuitem", "dialog", "navigation", "checkbox", "radio"}
+
+
+def axes(page: "Page") -> list[dict[str, Any]]:
+    """What a screen reader is told, node by node."""
+    nodes = page.context.new_cdp_session(page).send("Accessibility.getFullAXTree")["nodes"]
+    return [node for node in nodes if not node.get("ignored")]
+
+
+def nameless(page: "Page") -> list[str]:
+    found = [node for node in axes(page) if node["role"]["value"] in NAMED]
+    return [node["role"]["value"] for node in found if not node.get("name", {}).get("value", "").strip()]
+
+
+# --- for everyone
+
+
+def test_every_control_has_a_name_and_every_part_a_landmark(visit: Open) -> None:
+    page = visit("#compare")
+    write(page, TEXT)
+    settled(page, 1)
+    page.click(".more >> nth=0")
+    page.wait_for_selector(".best li")
+    page.click(".output .word[role] >> nth=1")
+    page.wait_for_selector("#choices [role=menuitem]")
+    assert nameless(page) == []
+    page.keyboard.press("Escape")
+    roles = [node["role"]["value"] for node in axes(page)]
+    assert {"banner", "navigation", "main", "heading"} <= set(roles)
+    for dialog in ("rules", "help"):
+        page.click(f"#open-{dialog}")
+        assert nameless(page) == []
+        page.keyboard.press("Escape")
+        assert page.evaluate("document.activeElement.id") == f"open-{dialog}"
+    page.goto(page.url.replace("#compare", "#files"))
+    assert nameless(page) == []
+
+
+def test_the_tab_key_goes_through_all_in_order_and_focus_is_seen(visit: Open) -> None:
+    page = visit()
+    write(page, TEXT)
+    page.focus(".skip")
+    stops: list[str] = []
+    for _ in range(40):
+        at = page.evaluate(
+            "() => { const { id, className, tagName } = document.activeElement;"
+            " const style = getComputedStyle(document.activeElement);"
+            " return [id || String(className) || tagName, parseFloat(style.outlineWidth) > 0 && style.outlineStyle] }"
+        )
+        if at[0] == "BODY" or at[0] in stops[:1]:
+            break
+        stops.append(at[0])
+        assert at[0] == "source" or at[1] not in (False, "none"), f"focus on {at[0]} is not seen"
+        page.keyboard.press("Tab")
+    wanted = ["skip", "brand", "open-rules", "theme", "open-help", "tongue", "from", "swap", "to", "source", "clear"]
+    known = [stop for stop in stops if stop in wanted]
+    assert known == [each for each in wanted if each in known]
+    assert {"skip", "open-rules", "source", "clear", "more", "see", "copy"} <= set(stops)
+    assert sum(stop.startswith("word") for stop in stops) == 1  # all words together are one stop
+
+
+def test_shortcuts_are_listed_and_work(visit: Open) -> None:
+    page = visit()
+    write(page, TEXT)
+    page.keyboard.press("Alt+/")
+    page.wait_for_selector("#help[open]")
+    assert page.locator("#keys dt").count() == page.locator("#keys dd").count() > 8
+    page.keyboard.press("Escape")
+    page.keyboard.press("Alt+n")
+    page.wait_for_selector(".best li")
+    page.keyboard.press("Alt+g")
+    page.wait_for_selector("#rules[open]")
+    page.keyboard.press("Escape")
+    page.keyboard.press("Alt+x")
+    assert page.input_value("#source") == ""
+    page.keyboard.press("Alt+m")
+    page.wait_for_selector("body[data-view=compare]")
+
+
+def luminance(colour: str) -> float:
+    red, green, blue = (float(part) / 255 for part in re.findall(r"[\d.]+", colour)[:3])
+    linear = [c / 12.92 if c <= 0.03928 else ((c + 0.055) / 1.055) ** 2.4 for c in (red, green, blue)]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_colours_can_be_read(visit: Open) -> None:
+    page = visit()
+    pairs = [(ink, ground) for ground in ("ground", "card") for ink in ("ink", "soft", "accent", "mark")]
+    pairs += [("ink", "wash"), ("accent", "wash"), ("on-accent", "accent")]
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+        colours = page.evaluate(
+            "pairs => { const probe = document.createElement('i'); document.body.append(probe);"
+            " return pairs.map((pair) => pair.map((name) => { probe.style.color = `var(--${name})`;"
+            " return getComputedStyle(probe).color })) }",
+            pairs,
+        )
+        for (ink, ground), (front, back) in zip(pairs, colours, strict=True):
+            light, dark = sorted((luminance(front), luminance(back)), reverse=True)
+            assert (light + 0.05) / (dark + 0.05) >= 4.5, f"{ink} on {ground} in {scheme}: {front} on {back}"
+
+
+def test_light_and_dark_follow_the_system_until_one_is_chosen(visit: Open) -> None:
+    page = visit(color_scheme="dark")
+    ground = "getComputedStyle(document.documentElement).backgroundColor"
+    dark = page.evaluate(ground)
+    page.emulate_media(color_scheme="light")
+    light = page.evaluate(ground)
+    assert luminance(dark) < 0.1 < 0.8 < luminance(light)
+    page.click("#theme")
+    assert page.evaluate(ground) == dark
+    page.reload()
+    assert page.evaluate(ground) == dark
+
+
+def test_who_wants_no_motion_gets_none(visit: Open) -> None:
+    page = visit(reduced_motion="reduce")
+    write(page, TEXT)
+    moving = "() => document.getAnimations().length"
+    page.hover(".output .word >> nth=0")
+    assert page.evaluate(moving) == 0
+    assert page.evaluate("getComputedStyle(document.querySelector('.output p')).transitionDuration") in ("0s", "")
+
+
+def test_nothing_is_wider_than_the_screen(visit: Open) -> None:
+    page = visit(locale="de")
+    write(page, TEXT)
+    for view in VIEWS:
+        page.evaluate("view => { location.hash = view }", view)
+        page.wait_for_selector(f"body[data-view={view[1:]}]" + (" .sample canvas" if view == "#run" else ""))
+        for width in (320, 390, 768, 1440):
+            page.set_viewport_size({"width": width, "height": 740})
+            assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{view} at {width}"
+    page.set_viewport_size({"width": 320, "height": 740})
+    page.click("#open-rules")
+    assert page.evaluate("document.getElementById('rules').getBoundingClientRect().right") <= 320
+
+
+def test_texts_from_right_to_left_are_written_so(visit: Open) -> None:
+    page = visit()
+    page.fill("#source", "مرحبا بالعالم")
+    assert page.evaluate("getComputedStyle(document.getElementById('source')).direction") == "rtl"
+    assert page.evaluate("getComputedStyle(document.querySelector('#mirror div')).direction") == "rtl"
+
+
+# --- four languages
+
+
+def test_all_four_languages_say_everything(visit: Open) -> None:
+    page = visit()
+    labels: dict[str, dict[str, str]] = page.evaluate(
+        "async () => { const found = {}; for (const { value } of document.getElementById('tongue').options)"
+        " found[value] = (await import(`./static/labels/${value}.js`)).default; return found }"
+    )
+    assert set(labels) == {"en", "de", "fr", "zh"}
+    for code, words in labels.items():
+        assert list(words) == list(labels["en"]), code
+        for key, value in words.items():
+            assert value.strip(), f"{code}.{key}"
+            assert re.findall(r"\{\w+\}", value) == re.findall(r"\{\w+\}", labels["en"][key]), f"{code}.{key}"
+    used: set[str] = set()
+    for path in [STATIC / "index.html", *(STATIC / "page").glob("*.js")]:
+        for found in re.findall(r'\bt\("(\w+)"|data-(?:label|aria|title|placeholder)="(\w+)"', path.read_text()):
+            used |= set(filter(None, found))
+    assert len(used) > 50
+    assert used <= set(labels["en"])
+
+
+@pytest.mark.parametrize(("locale", "word"), [("de-AT", "Vergleichen"), ("fr-CA", "Comparer"), ("zh-CN", "对比")])
+def test_the_browsers_language_is_spoken(visit: Open, locale: str, word: str) -> None:
+    page = visit(locale=locale)
+    assert page.inner_text("nav a[data-view=compare]") == word
+    assert page.evaluate("document.documentElement.lang") == locale[:2]
+
+
+def test_another_language_can_be_chosen_and_stays(visit: Open) -> None:
+    page = visit(locale="ja")
+    assert page.inner_text("nav a[data-view=compare]") == "Compare"
+    page.select_option("#tongue", "fr")
+    page.wait_for_function("() => document.documentElement.lang === 'fr'")
+    assert page.get_attribute("#source", "placeholder") == "Saisissez ou collez un texte"
+    assert "français" not in page.inner_text("#from")
+    page.reload()
+    page.wait_for_selector("body[data-ready]")
+    assert page.inner_text("nav a[data-view=files]") == "Fichiers"
+
+
+# --- languages of the models
+
+
+def test_languages_are_swapped_and_the_translation_becomes_the_text(visit: Open, world: World) -> None:
+    page = visit()
+    write(page, TEXT)
+    assert page.input_value("#from") == "en"
+    before = shown(page)
+    page.click("#swap")
+    assert (page.input_value("#from"), page.input_value("#to")) == ("de", "en")
+    assert page.input_value("#source") == before
+    assert page.input_value(".model >> nth=0") == "de-en"
+
+
+def test_the_language_of_a_text_is_found(visit: Open, world: World) -> None:
+    page = visit()
+    page.select_option("#from", "auto")
+    page.select_option("#to", "de")
+    page.fill("#source", "This is the house of my father and of my mother, and we have been there for a long time.")
+    page.wait_for_function("() => document.getElementById('detected').textContent.includes('English')")
+    settled(page)
+    assert page.input_value(".model >> nth=0") == "en-de"
+
+
+# --- files, runs, keys
+
+
+def test_a_file_goes_in_and_its_translation_comes_out(visit: Open, world: World) -> None:
+    page = visit("#files")
+    page.set_input_files(
+        "#file", {"name": "dates.txt", "mimeType": "text/plain", "buffer": f"{TEXT}\n{OTHER}\n".encode()}
+    )
+    with page.expect_download() as download:
+        page.click("#jobs a[download]")
+    assert download.value.suggested_filename == "dates.de.txt"
+    lines = Path(download.value.path()).read_text().splitlines()
+    assert lines == [world.first.translate(text).text for text in (TEXT, OTHER)]
+
+
+def test_a_file_that_cannot_be_read_is_refused_in_words(visit: Open) -> None:
+    page = visit("#files", troubled=True)
+    page.set_input_files("#file", {"name": "a.docx", "mimeType": "application/zip", "buffer": b"no zip"})
+    page.wait_for_selector("#jobs .bad")
+    assert page.inner_text("#jobs .bad").strip()
+
+
+def test_a_run_is_watched_as_it_trains(visit: Open, world: World) -> None:
+    page = visit("#run")
+    page.wait_for_selector(".chart polyline")
+    rows = [json.loads(line) for line in (world.watched / "log.jsonl").read_text().splitlines()]
+    trained = [row for row in rows if "loss" in row]
+    assert f"{trained[-1]['step']}" in page.inner_text("#run-state")
+    page.wait_for_selector(".sample canvas")
+    points = page.get_attribute(".chart >> nth=0 >> polyline.second", "points") or ""
+    assert len(points.split()) == len(trained)
+    with open(world.watched / "log.jsonl", "a") as log:
+        log.write(json.dumps(trained[-1] | {"step": 987, "loss": 0.5}) + "\n")
+    page.wait_for_function("() => document.getElementById('run-state').textContent.includes('987')")
+
+
+def test_a_run_that_cannot_translate_yet_is_watched_until_it_can(visit: Open, trained: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    with serving(watch=run) as served:
+        page = visit("", url=f"{served.url}/")
+        page.wait_for_selector("body[data-view=run]")
+        assert not page.is_visible("nav a[data-view=translate]")
+        shutil.copytree(trained, run, dirs_exist_ok=True)
+        page.wait_for_selector(".sample canvas")
+        page.click("nav a[data-view=translate]")
+        write(page, TEXT)
+        assert shown(page)
+
+
+def test_a_key_is_asked_for_and_used(visit: Open, trained: Path, tmp_path: Path, command: Any) -> None:
+    keys = tmp_path / "keys.json"
+    key = command("keys", "add", "--name", "reader", "--file", keys).out.strip()
+    with serving(trained, keys=keys) as served:
+        page = visit(url=f"{served.url}/", troubled=True, ready=False)
+        page.wait_for_selector("#key-box[open]")
+        page.fill("#key", "sk-wrong")
+        page.keyboard.press("Enter")
+        page.wait_for_selector("#key-box[open]")
+        page.fill("#key", key)
+        page.keyboard.press("Enter")
+        page.wait_for_selector("body[data-ready]")
+        write(page, TEXT)
+        assert shown(page)
+
+
+# --- when things go wrong
+
+
+@pytest.mark.parametrize("status", [429, 503, 200])
+def test_a_busy_server_is_asked_again_when_it_says(visit: Open, world: World, status: int) -> None:
+    page = visit(troubled=True)
+
+    def busy(route: "Route") -> None:
+        if status == 200:  # the answer had begun
+            problem = json.dumps({"error": "too many", "status": 503, "retry_after": 1})
+            route.fulfill(content_type="text/event-stream", body=f"event: error\ndata: {problem}\n\n")
+        else:
+            route.fulfill(status=status, headers={"Retry-After": "1"}, json={"error": "too many"})
+
+    page.route("**/v1/translate", busy, times=1)
+    page.fill("#source", TEXT)
+    page.wait_for_selector(".problem:visible")
+    assert page.inner_text(".problem >> nth=0").startswith("The server is busy. Trying again in 1 s.")
+    settled(page)
+    assert shown(page) == world.first.translate(TEXT).text
+    assert not page.is_visible(".problem")
+
+
+def test_a_server_that_is_away_is_waited_for(visit: Open, world: World) -> None:
+    page = visit(troubled=True)
+    page.context.set_offline(True)
+    page.fill("#source", TEXT)
+    page.wait_for_selector(".problem:visible")
+    assert "cannot be reached" in page.inner_text(".problem >> nth=0")
+    page.context.set_offline(False)  # and the browser says so
+    settled(page)
+    assert shown(page) == world.first.translate(TEXT).text
+
+
+def test_too_much_is_refused_with_the_servers_own_words(visit: Open) -> None:
+    page = visit(troubled=True)
+    assert page.get_attribute("#source", "maxlength") == "5000"  # no one types more, but older pages may be open
+    page.evaluate("document.getElementById('source').removeAttribute('maxlength')")
+    page.fill("#source", "word " * 1_200)
+    page.wait_for_selector(".problem:visible")
+    assert "more than" in page.inner_text(".problem >> nth=0")
+    assert page.locator(".problem >> nth=0").get_attribute("role") == "alert"
+
+
+def test_a_rule_that_cannot_be_kept_is_explained(visit: Open) -> None:
+    page = visit(troubled=True)
+    page.route("**/v1/translate", lambda route: route.fulfill(status=400, json={"error": "must: too long"}), times=1)
+    page.fill("#source", TEXT)
+    page.wait_for_selector(".problem:visible")
+    assert "must: too long" in page.inner_text(".problem >> nth=0")
