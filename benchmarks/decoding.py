@@ -43,7 +43,7 @@ def main() -> None:
         vocabulary=args.vocabulary,
         tokens=args.tokens,
     )
-    peer = peers.marian(translator)
+    peer = peers.marian(translator.model, args.heads)
     translator.model.to(device)
     peer.to(device)
     same = {case: check(translator, peer, {}, case, args) for case in cases(args)}

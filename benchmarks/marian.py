@@ -82,11 +82,10 @@ def _enliven(model: EncoderDecoder, tokens: int, never: Sequence[int]) -> None:
     output[EOS, CLOCK] = 10.0
 
 
-def marian(translator: Translator, positions: int = 512) -> Any:
-    """MarianMT with the weights of ours."""
+def marian(model: EncoderDecoder, heads: int, dropout: float = 0.0, tied: bool = False, positions: int = 512) -> Any:
+    """MarianMT with the weights of ours, a post-norm Transformer; `tied`: one table for both sides and the output."""
     from transformers import MarianConfig, MarianMTModel
 
-    model, shape = translator.model, translator.config.model
     V, E = model.output_matrix.shape
     layers, inner = len(model.decoder.layers), model.decoder.layers[0].feed_forward.inner.out_features
     config = MarianConfig(
@@ -95,15 +94,18 @@ def marian(translator: Translator, positions: int = 512) -> Any:
         d_model=E,
         encoder_layers=layers,
         decoder_layers=layers,
-        encoder_attention_heads=shape.heads,
-        decoder_attention_heads=shape.heads,
+        encoder_attention_heads=heads,
+        decoder_attention_heads=heads,
         encoder_ffn_dim=inner,
         decoder_ffn_dim=inner,
         activation_function="relu",
         max_position_embeddings=positions,
         scale_embedding=True,
-        share_encoder_decoder_embeddings=False,
-        tie_word_embeddings=False,
+        share_encoder_decoder_embeddings=tied,
+        tie_word_embeddings=tied,
+        dropout=dropout,
+        attention_dropout=dropout,
+        activation_dropout=dropout,
         pad_token_id=PAD,
         eos_token_id=EOS,
         bos_token_id=BOS,

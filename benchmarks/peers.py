@@ -11,16 +11,18 @@ from saccade.models.protocol import EncoderDecoder
 
 
 class TorchTransformer(nn.Module):
-    """`torch.nn.Transformer` between embeddings: the network of our pre-norm Transformer with tied embeddings."""
+    """`torch.nn.Transformer` between embeddings: the network of our Transformer with tied embeddings."""
 
     positions: Tensor
 
-    def __init__(self, vocabulary: int, width: int, heads: int, layers: int, inner: int, dropout: float) -> None:
+    def __init__(
+        self, vocabulary: int, width: int, heads: int, layers: int, inner: int, dropout: float, pre: bool = True
+    ) -> None:
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, width)
         self.register_buffer("positions", sinusoid(torch.arange(256), width))
         self.transformer = nn.Transformer(
-            width, heads, layers, layers, inner, dropout, batch_first=True, norm_first=True
+            width, heads, layers, layers, inner, dropout, batch_first=True, norm_first=pre
         )
         self.dropout = nn.Dropout(dropout)
 

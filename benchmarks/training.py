@@ -1,45 +1,111 @@
-"""Training on the CPU: Saccade's step against `torch.nn.Transformer` in a plain loop, same weights, same sentences.
+"""Training: Saccade's step against `torch.nn.Transformer` and `transformers` MarianMT, same weights, same sentences.
 
-    python -m benchmarks.training
+    python -m benchmarks.training                             on the CPU: 256 wide, 3+3 layers, vocabulary 8,000
+    python -m benchmarks.training --device cuda               on a GPU: 512 wide, 6+6 layers, vocabulary 32,000, bf16
+    python -m benchmarks.training --files a.en.gz a.de.gz     lengths of real sentences instead of Multi30k's fit
+    python -m benchmarks.training --fixed 32 --pairs 800      all sentences of one length: nobody pads
 
-Two plain loops: one as it is usually written (sentences as they come, padded to the longest of the batch), one that is
-handed Saccade's own batches, so that only the step differs. Both have dropout wherever ours has it. Before anything is
-timed, the losses of all on one batch must be equal.
+A peer trains as it is usually written: a plain loop over sentences as they come, padded to the longest of the batch
+(on a GPU compiled too), and once more handed Saccade's own batches, so that only the step differs. All have dropout in
+the same places. Before anything is timed, the losses of all on one batch must be equal. `transformers` is measured
+where it is installed.
 """
 
 import argparse
+import importlib.util
+import math
 import tempfile
 from collections.abc import Callable, Iterator
-from itertools import cycle
+from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor, nn
 
-from benchmarks.common import Foreign, in_turns, pairs_like_multi30k, report
+from benchmarks.common import Foreign, Ids, in_turns, pairs_like_multi30k, report
+from benchmarks.marian import marian
 from benchmarks.peers import TorchTransformer
 from saccade.config import Config
 from saccade.data.batching import Batch, Batcher, collate
 from saccade.data.store import Store, StoreWriter
 from saccade.data.tokenizers import PAD
+from saccade.devices import autocast
 from saccade.models.build import build_model, with_shape
 from saccade.models.protocol import EncoderDecoder
 from saccade.training.objectives import CrossEntropy
 from saccade.training.optim import clip_gradients, make_optimizer, set_learning_rate
 
 SMOOTHING, RATE = 0.1, 3e-4
+H200 = 790e12  # bf16 floating-point operations a second that its matrix units were seen to do
+Pairs = list[tuple[Ids, Ids]]
+SIZES = {  # on a CPU, on a GPU
+    "width": (256, 512),
+    "feed-forward": (1024, 2048),
+    "heads": (4, 8),
+    "layers": (3, 6),
+    "vocabulary": (8000, 32_000),
+    "batch-tokens": (4096, 25_600),
+}
 
 
 def main() -> None:
     args = arguments()
     torch.set_num_threads(args.threads)
     torch.manual_seed(1)
-    pairs = pairs_like_multi30k(args.pairs, args.vocabulary)
+    device = torch.device(args.device)
+    pairs = sentences(args)
     with tempfile.TemporaryDirectory() as folder:
         store = stored(pairs, args.vocabulary, Path(folder) / "store")
-        batcher = Batcher(store, batch_tokens=args.batch_tokens, seed=1)
-        bucketed = list(batcher.epoch(0))
-    plain = as_they_come(pairs, args.batch_tokens)
+        ours = list(Batcher(store, batch_tokens=args.batch_tokens, seed=1).epoch(0))
+    batches = {"as they come": as_they_come(pairs, args.batch_tokens), "Saccade's batches": ours}
+    model, settings = saccade_model(args)
+    check_equal(model, peers(args, model), ours[0], device)
+    print(
+        "losses equal; "
+        + ", ".join(f"{name} {waste(each):.1%} padding" for name, each in batches.items())
+        + f"; {sum(b.target_tokens for b in ours) / len(ours):,.0f} target tokens a batch"
+    )
+    foreign = Foreign()
+    running = {"Saccade": saccade_step(model.to(device), settings, cycle(ours), device)}
+    for name, peer in peers(args, model).items():
+        for how, given in batches.items():
+            running[f"{name}, {how}"] = plain_step(peer, cycle(given), device)
+        if device.type == "cuda":
+            given = batches["as they come"]
+            running[f"{name}, compiled, as they come"] = plain_step(peer, cycle(given), device, compiled=True)
+    rates = in_turns(running, args.steps, warmup=args.warmup)
+    title = f"training, {args.width} wide, {args.layers}+{args.layers} layers, vocabulary {args.vocabulary:,}"
+    report(title, rates, "Saccade", "target tokens/s", foreign.share())
+    if device.type == "cuda":
+        print(of_the_units(rates, ours, args))
+        print(memory(running, device))
+
+
+def sentences(args: argparse.Namespace) -> Pairs:
+    """Ids in sentences of real lengths, or all of one length."""
+    if args.fixed:
+        # One less: the end is counted.
+        random = torch.Generator().manual_seed(1)
+        ids = torch.randint(4, args.vocabulary, (args.pairs, 2, args.fixed - 1), generator=random).tolist()
+        return [(source, target) for source, target in ids]
+    if args.files:
+        return pairs_of(args.files, args.pairs, args.vocabulary)
+    return pairs_like_multi30k(args.pairs, args.vocabulary)
+
+
+def pairs_of(files: list[str], count: int, vocabulary: int) -> Pairs:
+    from saccade.data.corpora import read_lines
+    from saccade.data.tokenizers import Tokenizer
+
+    sides = [list(islice(read_lines(file), count)) for file in files]
+    tokenizer = Tokenizer.train([line for side in sides for line in side], "bpe", vocabulary)
+    return list(zip(*(tokenizer.encode_batch(side) for side in sides), strict=True))
+
+
+def saccade_model(args: argparse.Namespace) -> tuple[EncoderDecoder, Config]:
     settings = Config.load(
         None,
         [
@@ -48,90 +114,116 @@ def main() -> None:
             f"model.heads={args.heads}",
             f"model.encoder_layers={args.layers}",
             f"model.decoder_layers={args.layers}",
+            "model.norm=post",  # as MarianMT has it
             *(f"model.{kind}={args.dropout}" for kind in ("dropout", "attention_dropout", "activation_dropout")),
         ],
     )
     settings = settings.model_copy(update={"model": with_shape(settings.model, joint=True)})
-    ours = build_model(settings, args.vocabulary, args.vocabulary)
-    theirs = []
-    for _ in range(2):
-        peer = TorchTransformer(args.vocabulary, args.width, args.heads, args.layers, args.feed_forward, args.dropout)
-        peer.copy_from(ours)
-        theirs.append(peer)
-    check_equal(ours, theirs[0], bucketed[0])
-    print(
-        f"losses equal; padding: as they come {waste(plain):.1%}, Saccade's batches {waste(bucketed):.1%}; "
-        f"{sum(b.target_tokens for b in bucketed) / len(bucketed):,.0f} target tokens a batch"
-    )
-    foreign = Foreign()
-    rates = in_turns(
-        {
-            "Saccade": saccade_step(ours, settings, cycle(bucketed)),
-            "torch.nn.Transformer, batches as they come": torch_step(theirs[0], cycle(plain)),
-            "torch.nn.Transformer, Saccade's batches": torch_step(theirs[1], cycle(bucketed)),
-        },
-        args.steps,
-    )
-    title = f"training, {args.width} wide, {args.layers}+{args.layers} layers, vocabulary {args.vocabulary:,}"
-    report(title, rates, "Saccade", "target tokens/s", foreign.share())
+    return build_model(settings, args.vocabulary, args.vocabulary), settings
 
 
-def saccade_step(model: EncoderDecoder, settings: Config, batches: Iterator[Batch]) -> Callable[[], int]:
+class Peer(NamedTuple):
+    """How one is made, with the weights of ours, and how it is asked for its logits (B, T, V)."""
+
+    make: Callable[[], nn.Module]
+    logits: Callable[[nn.Module, Batch], Tensor]
+
+
+def peers(args: argparse.Namespace, model: EncoderDecoder) -> dict[str, Peer]:
+    shape = args.vocabulary, args.width, args.heads, args.layers, args.feed_forward
+
+    def torch_transformer() -> nn.Module:
+        peer = TorchTransformer(*shape, args.dropout, pre=False)
+        peer.copy_from(model)
+        return peer
+
+    found = {"torch.nn.Transformer": Peer(torch_transformer, lambda peer, batch: peer(batch.source, batch.inputs))}
+    if importlib.util.find_spec("transformers") is not None:
+        made = partial(marian, model, args.heads, args.dropout, tied=True)
+        found["transformers MarianMT"] = Peer(made, marian_logits)
+    return found
+
+
+def marian_logits(peer: Any, batch: Batch) -> Tensor:
+    mask = batch.source_mask.long()
+    return peer(input_ids=batch.source, attention_mask=mask, decoder_input_ids=batch.inputs, use_cache=False).logits
+
+
+def saccade_step(
+    model: EncoderDecoder, settings: Config, batches: Iterator[Batch], device: torch.device | None = None
+) -> Callable[[], int]:
+    device = device or torch.device("cpu")
     objective, optimizer = CrossEntropy(model, SMOOTHING), make_optimizer(model, settings.training)
     set_learning_rate(optimizer, RATE)
     model.train()
 
     def step() -> int:
         batch = next(batches)
-        loss = objective(batch)
+        with autocast(device, "bf16" if device.type == "cuda" else None):
+            loss = objective(batch.to(device, non_blocking=True))
         (loss.total / loss.tokens).backward()
         clip_gradients(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
-        return batch.target_tokens
+        return finished(batch, device)
 
     return step
 
 
-def torch_step(model: TorchTransformer, batches: Iterator[Batch]) -> Callable[[], int]:
-    optimizer = torch.optim.Adam(model.parameters(), lr=RATE, betas=(0.9, 0.98))
+def plain_step(peer: Peer, batches: Iterator[Batch], device: torch.device, compiled: bool = False) -> Callable[[], int]:
+    model = peer.make().to(device)
+    fused = device.type == "cuda"  # as people do there
+    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=(0.9, 0.98), fused=fused)
     model.train()
+    called = torch.compile(model) if compiled else model
 
     def step() -> int:
         batch = next(batches)
-        loss = torch_loss(model, batch)
+        placed = batch.to(device)
+        with autocast(device, "bf16" if device.type == "cuda" else None):
+            loss = plain_loss(peer.logits(called, placed), placed)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        return batch.target_tokens
+        return finished(batch, device)
 
     return step
 
 
-def torch_loss(model: TorchTransformer, batch: Batch) -> torch.Tensor:
-    logits = model(batch.source, batch.inputs)
-    return F.cross_entropy(logits.flatten(0, 1), batch.gold.flatten(), ignore_index=PAD, label_smoothing=SMOOTHING)
+def finished(batch: Batch, device: torch.device) -> int:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return batch.target_tokens
+
+
+def plain_loss(logits: Tensor, batch: Batch) -> Tensor:
+    return F.cross_entropy(
+        logits.flatten(0, 1).float(), batch.gold.flatten(), ignore_index=PAD, label_smoothing=SMOOTHING
+    )
 
 
 @torch.no_grad()
-def check_equal(ours: EncoderDecoder, theirs: TorchTransformer, batch: Batch) -> None:
-    ours.eval()
-    theirs.eval()
-    loss = CrossEntropy(ours, SMOOTHING)(batch)
-    torch.testing.assert_close(loss.total / loss.tokens, torch_loss(theirs, batch), rtol=1e-4, atol=1e-4)
+def check_equal(ours: EncoderDecoder, theirs: dict[str, Peer], batch: Batch, device: torch.device) -> None:
+    """All in float32, without dropout."""
+    batch = batch.to(device)
+    loss = CrossEntropy(ours.eval().to(device), SMOOTHING)(batch)
+    for name, peer in theirs.items():
+        other = plain_loss(peer.logits(peer.make().eval().to(device), batch), batch)
+        if not math.isclose(loss.total / loss.tokens, other, rel_tol=1e-4):
+            raise SystemExit(f"{name}: its loss is {other}, ours {loss.total / loss.tokens}")
 
 
-def stored(pairs: list[tuple[list[int], list[int]]], vocabulary: int, folder: Path) -> Store:
+def stored(pairs: Pairs, vocabulary: int, folder: Path) -> Store:
     with StoreWriter(folder, source_vocabulary=vocabulary, target_vocabulary=vocabulary) as writer:
         writer.extend(pairs)
     return Store(folder)
 
 
-def as_they_come(pairs: list[tuple[list[int], list[int]]], batch_tokens: int) -> list[Batch]:
+def as_they_come(pairs: Pairs, batch_tokens: int) -> list[Batch]:
     """As many sentences a batch as give `batch_tokens` target tokens on average."""
     mean = sum(len(target) + 1 for _, target in pairs) / len(pairs)
-    size = round(batch_tokens / mean)
-    return [collate(pairs[i : i + size], range(size)) for i in range(0, len(pairs) - size, size)]
+    size = min(round(batch_tokens / mean), len(pairs))
+    return [collate(pairs[i : i + size], range(size)) for i in range(0, len(pairs) - size + 1, size)]
 
 
 def waste(batches: list[Batch]) -> float:
@@ -139,22 +231,44 @@ def waste(batches: list[Batch]) -> float:
     return 1 - sum(int((b.source != PAD).sum() + (b.target != PAD).sum()) for b in batches) / cells
 
 
+def of_the_units(rates: dict[str, list[float]], batches: list[Batch], args: argparse.Namespace) -> str:
+    """The share of what the matrix units can do: six operations a weight and token, and those of attention."""
+    source = sum(int((b.source != PAD).sum()) for b in batches) / sum(b.source.size(0) for b in batches)
+    target = sum(b.target_tokens for b in batches) / sum(b.target.size(0) for b in batches)
+    E, inner, L = args.width, args.feed_forward, args.layers
+    encoder, decoder = L * (4 * E * E + 2 * E * inner), L * (8 * E * E + 2 * E * inner)
+    attention = L * E * (2 * source * source / target + target + 2 * source)
+    operations = 6 * (encoder * source / target + decoder + args.vocabulary * E + attention)
+    shares = (f"{name} {sorted(each)[len(each) // 2] * operations / H200:.1%}" for name, each in rates.items())
+    return f"of the {H200 / 1e12:.0f} TFLOP/s of an H200's units: " + "; ".join(shares)
+
+
+def memory(running: dict[str, Callable[[], int]], device: torch.device) -> str:
+    """Most memory during one step of each, beyond what all of them hold together."""
+    said = []
+    for name, step in running.items():
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        step()
+        said.append(f"{name} {(torch.cuda.max_memory_allocated(device) - before) / 2**30:.1f} GB")
+    return "memory of a step: " + "; ".join(said)
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, value in {
-        "width": 256,
-        "feed-forward": 1024,
-        "heads": 4,
-        "layers": 3,
-        "vocabulary": 8000,
-        "batch-tokens": 4096,
-        "pairs": 12_000,
-        "steps": 16,
-        "threads": 2,
-    }.items():
+    parser.add_argument("--device", default="cpu")
+    for name, (cpu, gpu) in SIZES.items():
+        parser.add_argument(f"--{name}", type=int, help=f"{cpu:,} on a CPU, {gpu:,} on a GPU")
+    parser.add_argument("--files", nargs=2, metavar=("SOURCE", "TARGET"), help="text whose lengths are taken")
+    parser.add_argument("--fixed", type=int, help="tokens of every sentence, its end counted")
+    for name, value in {"pairs": 12_000, "steps": 16, "warmup": 2, "threads": 2}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--dropout", type=float, default=0.1)
-    return parser.parse_args()
+    args = parser.parse_args()
+    for name, (cpu, gpu) in SIZES.items():
+        key = name.replace("-", "_")
+        setattr(args, key, getattr(args, key) or (cpu if torch.device(args.device).type == "cpu" else gpu))
+    return args
 
 
 if __name__ == "__main__":

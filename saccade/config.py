@@ -393,6 +393,11 @@ class TrainingConfig(Section):
     precision: Literal["fp32", "bf16"] | None = Field(
         None, description="Arithmetic of forward and backward; weights stay fp32. Chosen: bf16 on a GPU that has it."
     )
+    recompute: bool = Field(
+        False,
+        description="Layers forget what they computed and compute it again for their gradient (activation "
+        "checkpointing): much less memory for about a third more time.",
+    )
     device: str | None = Field(None, description="`cpu`, `cuda`, `cuda:1`, `mps`. Chosen: a GPU if there is one.")
     threads: int | None = Field(None, gt=0, description="CPU threads. Chosen: as many as there are cores.")
     seed: int = Field(1, description="Seed of weights, order and dropout.")

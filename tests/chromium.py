@@ -51,12 +51,12 @@ def launched(path: str) -> Iterator[Browser]:
 
 
 def install() -> None:
-    """Try the system's package manager, then Playwright; what they say goes to the terminal."""
+    """Try the system's package manager, then Playwright; that neither could is told in one line by who asked."""
     if os.geteuid() == 0 and shutil.which("apt-get"):
         for line in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", "chromium"]):
-            subprocess.run(["apt-get", *line], stdout=subprocess.DEVNULL)
+            subprocess.run(["apt-get", *line], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     if find() is None:
-        subprocess.run([sys.executable, "-m", "playwright", "install", "chromium"])
+        subprocess.run([sys.executable, "-m", "playwright", "install", "chromium"], stderr=subprocess.DEVNULL)
 
 
 if __name__ == "__main__":

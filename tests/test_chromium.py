@@ -33,6 +33,7 @@ def test_without_a_browser_tests_are_skipped_in_one_line_or_fail_where_it_is_req
         "chromium.find = lambda: None\n" + _fixture()
     )
     environment = {name: value for name, value in os.environ.items() if name not in ("CI", "SACCADE_BROWSER")}
+    environment["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"  # it starts sooner
     if variable:
         environment[variable] = "required"
     line = [sys.executable, "-m", "pytest", "-q", "-ra", "-p", "no:cacheprovider", str(tmp_path)]
@@ -58,3 +59,30 @@ def test_where_changes_land_a_browser_is_required(monkeypatch, name):
     assert not chromium.required()
     monkeypatch.setenv(name, "required")
     assert chromium.required()
+
+
+def _installed(tmp_path: Path, apt: str) -> subprocess.CompletedProcess[str]:
+    """`python tests/chromium.py` with no browser, nothing to download from, and this for a package manager."""
+    (tmp_path / "apt-get").write_text(f"#!/bin/sh\necho $@ >> {tmp_path}/asked\n{apt}\n")
+    (tmp_path / "apt-get").chmod(0o755)
+    environment = os.environ | {
+        "PATH": str(tmp_path),
+        "PLAYWRIGHT_BROWSERS_PATH": str(tmp_path / "browsers"),
+        "PLAYWRIGHT_DOWNLOAD_HOST": "http://127.0.0.1:9",
+    }
+    line = [sys.executable, chromium.__file__]
+    return subprocess.run(line, capture_output=True, text=True, env=environment, cwd=tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may install the system's package")
+def test_the_systems_package_is_installed_where_there_is_no_browser(tmp_path: Path):
+    browser = f"echo '#!/bin/sh' > {tmp_path}/chromium; /bin/chmod +x {tmp_path}/chromium"
+    done = _installed(tmp_path, f"test $1 = update || {{ {browser}; }}")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "asked").read_text().split("\n")[1].split()[-1] == "chromium"
+
+
+def test_where_nothing_can_be_installed_one_line_says_what_is_skipped(tmp_path: Path):
+    done = _installed(tmp_path, "exit 100")
+    assert done.returncode == 1
+    assert done.stderr == chromium.MISSING + "\n"

@@ -15,7 +15,7 @@ import yaml
 from saccade.api import settings_from
 from saccade.attention.scores import SCORES
 from saccade.attention.windows import WINDOWS
-from saccade.config import Config, ConvConfig, LMConfig, RNNConfig, TransformerConfig
+from saccade.config import ClassifierConfig, Config, ConvConfig, LMConfig, RNNConfig, TransformerConfig
 from saccade.models.build import build_model, count_parameters, with_shape
 from saccade.reference import reference_page
 
@@ -180,7 +180,7 @@ def test_every_mechanism_has_a_row():
     models = [Config.load(recipe).model for recipe in HISTORY]
     used = {(model.family, name, value) for model in models for name, value in model.model_dump().items()}
     wanted = {("rnn", "score", name) for name in SCORES} | {("rnn", "window", name) for name in WINDOWS}
-    for section in (TransformerConfig, RNNConfig, ConvConfig, LMConfig):
+    for section in (TransformerConfig, RNNConfig, ConvConfig, LMConfig, ClassifierConfig):
         family = get_args(section.model_fields["family"].annotation)[0]
         for name in ("wiring", "fusion", "positions", "merge_positions", "norm", "normalisation", "activation"):
             if name in section.model_fields:
@@ -188,6 +188,7 @@ def test_every_mechanism_has_a_row():
     wanted |= {("transformer", "residual", False), ("transformer", "key_heads", 1), ("transformer", "tied", "none")}
     wanted |= {("rnn", "input_feeding", True), ("rnn", "input_feeding", False), ("rnn", "reverse_source", True)}
     assert wanted - used == set()
+    assert "classifier" in {model.family for model in models}
 
 
 def test_the_settings_page_is_what_the_settings_say():

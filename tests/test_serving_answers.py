@@ -29,7 +29,7 @@ def folder(request, trained, second):
 
 @pytest.fixture(scope="module")
 def served(folder):
-    with serving(folder) as one:
+    with serving(folder, patience=0) as one:  # newcomers join midway, whenever they come
         yield one
 
 

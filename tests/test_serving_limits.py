@@ -247,6 +247,10 @@ def test_counts_are_there_for_prometheus(served):
 
 
 def test_a_client_that_goes_away_while_its_model_is_loading_leaves_it_to_the_next(trained):
+    def models() -> int:
+        return sum(thread.name == "saccade-model" for thread in threading.enumerate())
+
+    before = models()
     with serving(trained) as served:
         body = json.dumps({"text": "Monday"}).encode()
         with socket.create_connection(("127.0.0.1", served.port)) as connection:
@@ -254,4 +258,5 @@ def test_a_client_that_goes_away_while_its_model_is_loading_leaves_it_to_the_nex
             wait_until(lambda: served.server.requests == 1)
         wait_until(lambda: served.server.requests == 0)
         assert served.texts("Monday")
-        assert sum(thread.name == "saccade-model" for thread in threading.enumerate()) == 1
+        assert models() == before + 1
+    assert models() == before

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from saccade.analysis.mechanisms import Place, heads_of, places
 from saccade.attention.scores import Additive
-from saccade.attention.watching import Asked, watching
+from saccade.attention.watching import HOPS, Asked, watching
 from saccade.data.batching import Batch
 from saccade.errors import SaccadeError
 from saccade.looking.look import STACKS
@@ -78,10 +78,15 @@ def encoder_weights(model: EncoderDecoder, source: Tensor, mask: Tensor) -> dict
 
 def check_wanted(model: EncoderDecoder, wanted: Wanted) -> None:
     """Refuse by name a layer or a head that there is not."""
-    there = heads_of(model)
-    there = {site: heads for site, heads in there.items() if wanted.stacks is None or site.stack in wanted.stacks}
-    if not there:
+    everywhere = heads_of(model)
+    if not everywhere:
         return
+    there = {site: heads for site, heads in everywhere.items() if wanted.stacks is None or site.stack in wanted.stacks}
+    if not there:
+        stacks = [stack for stack in STACKS if any(site.stack == stack for site in everywhere)]
+        raise SaccadeError(
+            f"stack {', '.join(wanted.stacks or ())}: the model attends in {', '.join(stacks)} alone; choose of these"
+        )
     layers = max(site.layer for site in there) + 1
     for layer in wanted.layers or ():
         if not 0 <= layer < layers:
@@ -107,7 +112,7 @@ class _Caught:
         place = self.places.get(id(asked.score.origin))
         if place is None:
             return
-        if place.hops:  # the queries are the heads
+        if place.looks == HOPS:  # the queries are the heads
             asked = asked._replace(queries=asked.queries.transpose(1, 2))
         for part in place.parts(asked.shape[2], asked.shape[3], self.sources):
             names = [HeadName(*part.site, head) for head in range(asked.shape[1])]

@@ -12,20 +12,17 @@
 | Cho, Sutskever, RCTM, ByteNet, n-gram | | none |
 """
 
+from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from torch import Tensor, nn
 
+from saccade.attention.watching import HOPS, MEMORY, PAST, TAPE, Looks
 from saccade.generation.ensemble import Ensemble
-from saccade.models.classifier import SentenceMatrix
-from saccade.models.conv import ConvBlock
-from saccade.models.decoder_only import DecoderOnly
-from saccade.models.heads import Site, sites
-from saccade.models.lm import Attentive, LMDecoder
-from saccade.models.lstmn import LSTMNLayer
+from saccade.looking.look import CROSS, DECODER, ENCODER, STACKS
+from saccade.models.heads import Site
 from saccade.models.protocol import EncoderDecoder
-from saccade.models.rnn import Glimpse
 
 
 class Part(NamedTuple):
@@ -41,25 +38,23 @@ class Place(NamedTuple):
 
     site: Site
     heads: int
+    looks: str  # at what: as `attention.watching` calls it
     one_sequence: bool = False  # source and target are rows and columns, one behind the other
-    looks_back: bool = False  # … columns alone: rows are the target's
-    tape: bool = False  # columns are what was written before, one more a step
-    hops: bool = False  # queries are heads
 
     @property
     def stacks(self) -> tuple[str, ...]:
         """All that the weights are shared out to."""
         if self.one_sequence:
-            return "encoder", "decoder", "cross"
-        return ("decoder", "cross") if self.looks_back else (self.site.stack,)
+            return STACKS
+        return (DECODER, CROSS) if self.looks == PAST else (self.site.stack,)
 
     def parts(self, Q: int, K: int, S: int) -> Iterator[Part]:
         """Of Q queries and K keys, where the sources have S places."""
         source, target = slice(0, S), slice(S, K)
-        rows = {"encoder": source, "decoder": target, "cross": target}
-        columns = {"encoder": source, "decoder": target, "cross": source}
+        rows = {ENCODER: source, DECODER: target, CROSS: target}
+        columns = {ENCODER: source, DECODER: target, CROSS: source}
         for stack in self.stacks:
-            shared = self.one_sequence or self.looks_back
+            shared = self.one_sequence or self.looks == PAST
             yield Part(
                 Site(stack, self.site.layer),
                 rows[stack] if self.one_sequence else slice(0, Q),
@@ -68,11 +63,11 @@ class Place(NamedTuple):
 
     def finish(self, weights: Tensor) -> Tensor:
         """(B, rows, columns), all rows there: of a tape, a column for each input, also the last, which nobody reads."""
-        if not self.tape:
+        if self.looks != TAPE:
             return weights
         short = weights.size(1) - weights.size(2)
         weights = nn.functional.pad(weights, (0, short))
-        if self.site.stack == "encoder":
+        if self.site.stack == ENCODER:
             return weights
         # The first entry is where the encoder ended, entry i + 1 was written when input i was read.
         inputs = nn.functional.pad(weights[:, :, 1:], (0, 1))
@@ -101,18 +96,14 @@ def heads_of(model: EncoderDecoder) -> dict[Site, int]:
 
 
 def _of(model: EncoderDecoder) -> Iterator[tuple[object, Place]]:
-    together = isinstance(model.decoder, DecoderOnly)
-    for site, attention in sites(model).items():
-        yield attention.score, Place(site, attention.shape.heads, one_sequence=together)
-    for stack, half in (("encoder", model.encoder), ("decoder", model.decoder)):
-        tapes = [module for module in half.modules() if isinstance(module, LSTMNLayer)]
-        yield from ((layer.score, Place(Site(stack, i), 1, tape=True)) for i, layer in enumerate(tapes))
-    blocks = [module for module in model.decoder.modules() if isinstance(module, ConvBlock)]
-    yield from ((block.score, Place(Site("cross", i), 1)) for i, block in enumerate(blocks))
-    for module in model.decoder.modules():
-        if isinstance(module, Glimpse):
-            yield module.score, Place(Site("cross", 0), 1)
-    if isinstance(model.decoder, LMDecoder) and isinstance(model.decoder.look_back, Attentive):
-        yield model.decoder.look_back.score, Place(Site("decoder", 0), 1, looks_back=True)
-    if isinstance(model.encoder, SentenceMatrix):
-        yield model.encoder.score, Place(Site("cross", 0), model.encoder.W_s2.size(0), hops=True)
+    together = getattr(model.decoder, "one_sequence", False)
+    layers: Counter[str] = Counter()
+    for half_stack, half in ((ENCODER, model.encoder), (DECODER, model.decoder)):
+        for module in half.modules():
+            if not hasattr(module, "looks"):
+                continue
+            attention = cast(Looks, module)
+            stack = CROSS if attention.looks in (MEMORY, HOPS) else half_stack
+            place = Place(Site(stack, layers[stack]), attention.heads, attention.looks, together)
+            layers[stack] += 1
+            yield attention.score, place

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from saccade.attention.core import Attention, attend
 from saccade.attention.relative import Relative, Unaware
 from saccade.attention.scores import ScaledDot
+from saccade.attention.watching import ITSELF, MEMORY
 
 
 class KeyValue(NamedTuple):
@@ -157,6 +158,7 @@ class _MultiHead(nn.Module):
         super().__init__()
         self.shape = heads
         self.dropout = dropout
+        self.heads = heads.heads
         self.score = ScaledDot()
         self.output = nn.Linear(heads.inner, heads.width)
 
@@ -181,6 +183,8 @@ class _MultiHead(nn.Module):
 
 class SelfAttention(_MultiHead):
     """A sequence attends to itself. With a cache, to what came before too."""
+
+    looks = ITSELF
 
     def __init__(self, heads: Heads, dropout: float, relative: Relative | None = None) -> None:
         super().__init__(heads, dropout)
@@ -264,6 +268,8 @@ class SelfAttention(_MultiHead):
 
 class CrossAttention(_MultiHead):
     """A target attends to a memory whose keys and values were projected once."""
+
+    looks = MEMORY
 
     def __init__(self, heads: Heads, dropout: float) -> None:
         super().__init__(heads, dropout)

@@ -14,6 +14,17 @@ from torch import Tensor
 
 from saccade.attention.scores import Score
 
+# At what a module looks (its `looks`), so that whose rows and columns its weights are is known wherever it stands.
+ITSELF, MEMORY, TAPE, PAST, HOPS = "itself", "memory", "tape", "past", "hops"
+
+
+class Looks(Protocol):
+    """A module that attends, by a score of its own."""
+
+    looks: str
+    heads: int
+    score: Score
+
 
 @runtime_checkable
 class ByRows(Protocol):

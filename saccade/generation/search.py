@@ -101,6 +101,9 @@ def top(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
     To find where a row is largest takes many times longer than to find how large it is.
     """
     R, V = x.shape
+    if R == count == 1:
+        best = x.max(1, keepdim=True)
+        return best.values, best.indices
     blocks = V // BLOCK
     if blocks <= 2 * count:
         return x.topk(count, dim=1)
@@ -111,8 +114,8 @@ def top(x: Tensor, count: int) -> tuple[Tensor, Tensor]:
     if V % BLOCK:
         found = torch.cat([found, x[:, blocks * BLOCK :]], dim=1)
         ids = torch.cat([ids, torch.arange(blocks * BLOCK, V, device=x.device).expand(R, -1)], dim=1)
-    best, where = found.topk(count, dim=1)
-    return best, ids.gather(1, where)
+    values, where = found.topk(count, dim=1)
+    return values, ids.gather(1, where)
 
 
 def few(alive: int, rows: int) -> bool:
@@ -139,6 +142,7 @@ class GreedyRun:
         self.tokens = limits.new_empty(B, int(limits.max()) if B else 0)
         self.log_prob = torch.zeros(B, device=limits.device, dtype=dtype)
         self.ended = torch.zeros(B, device=limits.device, dtype=torch.bool)
+        self.all_alive = True
         self.done: list[list[Hypothesis]] = [[] for _ in range(B)]
 
     def prefixes(self) -> Prefixes:
@@ -147,17 +151,24 @@ class GreedyRun:
     def advance(self, log_probs: Tensor, looked: Tensor | None) -> Step:
         best, tokens = top(log_probs, 1)
         best, tokens = best.squeeze(1), tokens.squeeze(1)
-        self.log_prob = torch.where(self.ended, self.log_prob, self.log_prob + best)
         self.tokens[:, self.length] = tokens
         self.length += 1
-        ended = self.ended | (tokens == EOS)
-        N, alive = ended.numel(), int((~ended).sum())
-        if alive < N:
+        ended = tokens == EOS
+        N = alive = ended.numel()
+        if self.all_alive:
+            self.log_prob = self.log_prob + best
+        else:
+            self.log_prob = torch.where(self.ended, self.log_prob, self.log_prob + best)
+            ended |= self.ended
+        gone = int(ended.count_nonzero())
+        if gone:
+            alive, self.all_alive = N - gone, False
             self._take(ended & ~self.ended)
             self.ended = ended
         if not few(alive, N):
             return Step(tokens, None, 1)
         left = (~ended).nonzero().flatten()
+        self.all_alive = True
         self.keep(left)
         return Step(tokens[left], left, 1, left)
 

@@ -36,13 +36,13 @@ def check_figure(path: Path) -> None:
         raise SaccadeError(f"{path}: the end of the name says the format; use one of {', '.join(FORMATS)}")
     if path.is_dir():
         raise SaccadeError(f"{path}: is a folder; name a file in it")
-    importable(f"{path}: a figure")
+    importable(f"{path}: figures")
 
 
 def importable(what: str) -> None:
     """Say what to install where matplotlib is missing."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise SaccadeError(f"{what} needs matplotlib; run: pip install 'saccade[plots]'")
+        raise SaccadeError(f"{what} need matplotlib; run: pip install 'saccade[plots]'")
 
 
 def save_figure(plot: Plot, path: Path) -> None:

@@ -22,7 +22,20 @@ from saccade.looking.json import to_dict
 from saccade.looking.look import CROSS, DECODER, ENCODER, Array, HeadWeights, Look, Side
 
 # One scope for all, in this order: what is used stands before what uses it.
-SCRIPTS = ("elements", "data", "colour", "heat", "lines", "heads", "steps", "save", "mount")
+SCRIPTS = (
+    "elements",
+    "data",
+    "chosen",
+    "colour",
+    "saying",
+    "heat",
+    "lines",
+    "heads",
+    "steps",
+    "save",
+    "layout",
+    "mount",
+)
 STEPS, MISSING = 10_000, 65_535  # a weight is packed to four decimals; the last number stands for NaN
 _SLOP = 1e-3  # sums of half-precision weights may pass 1 by this much
 

@@ -129,7 +129,7 @@ class _styled:
     """matplotlib's figure without a window, in our style for as long as it lasts; what is missing is named."""
 
     def __enter__(self) -> Any:
-        importable("a picture")
+        importable("pictures")
         import matplotlib
         from matplotlib.figure import Figure
 

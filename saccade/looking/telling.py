@@ -11,6 +11,7 @@ from saccade.looking.maps import alignment_map, head_map
 from saccade.looking.terminal import draw_alignment
 
 NO_ATTENTION = "The model has no attention over the source: there is no alignment to draw."
+NOTHING_WRITTEN = "Nothing was written: there is no alignment to draw."
 
 
 def draw_look(look: Look, heads: Sequence[HeadWeights] = (), path: int = 0) -> RenderableType:
@@ -30,7 +31,7 @@ def _parts(look: Look, heads: Sequence[HeadWeights], path: int) -> Iterator[Rend
         alignment = alignment_map(look, path)
         yield Text()
         if alignment is None:
-            yield Text(NO_ATTENTION, style="dim")
+            yield Text(NOTHING_WRITTEN if shown.heads else NO_ATTENTION, style="dim")
         else:
             yield draw_alignment(alignment.weights.clip(0, 1), alignment.rows, alignment.columns)
     yield Text()

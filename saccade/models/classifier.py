@@ -13,6 +13,7 @@ from saccade.attention.core import attend
 from saccade.attention.dropout import Dropout
 from saccade.attention.masks import over_keys
 from saccade.attention.scores import Dot
+from saccade.attention.watching import HOPS
 from saccade.models.protocol import DecoderOutput, Memory
 from saccade.models.recurrence import RecurrentEncoder, RecurrentLayer
 
@@ -27,11 +28,14 @@ class SentenceMatrix(nn.Module):
     at different words and each at few.
     """
 
+    looks = HOPS
+
     def __init__(self, encoder: RecurrentEncoder, attention_width: int, hops: int, penalty: float) -> None:
         super().__init__()
         self.encoder = encoder
         self.W_s1 = nn.Linear(encoder.width, attention_width, bias=False)
         self.W_s2 = nn.Parameter(torch.empty(hops, attention_width))
+        self.heads = hops
         self.score = Dot()
         self.penalty = penalty
         self.width = hops * encoder.width  # of the whole matrix

@@ -18,7 +18,9 @@ from saccade.attention.dropout import Dropout
 from saccade.attention.masks import over_keys
 from saccade.attention.positions import Learned
 from saccade.attention.scores import Dot
+from saccade.attention.watching import MEMORY
 from saccade.models.protocol import DecoderOutput, Memory
+from saccade.models.recompute import Recomputable
 
 HALF = 0.5**0.5  # keeps the variance of a sum of two
 
@@ -138,11 +140,13 @@ class ConvEncoder(nn.Module):
         return Memory(torch.cat([z, (z + e) * HALF], dim=-1), mask)
 
 
-class ConvBlock(nn.Module):
+class ConvBlock(Recomputable):
     """One block of the decoder: convolution, gate, and an attention of its own ("multi-step").
 
     d_i = W h_i + b + g_i,  α_ij = softmax_j(d_i · z_j),  c_i = m √(1/m) Σ_j α_ij (z_j + e_j)   (eq. 1 and 2, 3.4)
     """
+
+    looks, heads = MEMORY, 1
 
     def __init__(self, embedding: int, width: int, kernel: int, dropout: float) -> None:
         super().__init__()

@@ -24,6 +24,7 @@ from saccade.attention.positions import Places
 from saccade.attention.relative import Relative
 from saccade.data.tokenizers import PAD
 from saccade.models.protocol import DecoderOutput, Memory
+from saccade.models.recompute import Recomputable
 from saccade.models.transformer import Embedding, FeedForward, Residual, Shape, final_norm
 
 
@@ -39,7 +40,7 @@ class SourceEmbedding(nn.Module):
         return Memory(self.embedding(source, places=Places(positions, source.size(1))), mask)
 
 
-class Layer(nn.Module):
+class Layer(Recomputable):
     """Self-attention, then feed-forward; with a cache, over what came before too."""
 
     def __init__(self, shape: Shape, relative: Relative) -> None:
@@ -86,6 +87,7 @@ class DecoderOnly(nn.Module):
     """A source and target ids → what comes next. `prefix`: the source is seen both ways."""
 
     attends = True
+    one_sequence = True  # source and target are rows and columns of one attention
 
     def __init__(
         self, embedding: Embedding, output: nn.Linear, shape: Shape, relatives: Sequence[Relative], *, prefix: bool

@@ -27,6 +27,7 @@ from saccade.attention.core import attend
 from saccade.attention.dropout import Dropout
 from saccade.attention.masks import before
 from saccade.attention.scores import Additive
+from saccade.attention.watching import PAST
 from saccade.models.protocol import DecoderOutput, Memory
 from saccade.models.recurrence import RecurrentStack
 
@@ -122,6 +123,7 @@ class Attentive(nn.Module):
     """
 
     attends = True
+    looks, heads = PAST, 1
 
     def __init__(self, width: int, parts: int, window: int | None, output_width: int) -> None:
         super().__init__()

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from saccade.attention.core import attend
 from saccade.attention.dropout import Dropout
 from saccade.attention.scores import Concat
+from saccade.attention.watching import TAPE
 from saccade.models.protocol import DecoderOutput, Memory
 from saccade.models.rnn import Glimpse, RecurrentState
 
@@ -75,6 +76,8 @@ class LSTMNLayer(nn.Module):
 
     The intra-attention is `concat`'s score, W [x_t; h̃_{t-1}; h_i] being the paper's three matrices side by side.
     """
+
+    looks, heads = TAPE, 1
 
     def __init__(self, inputs: int, width: int) -> None:
         super().__init__()

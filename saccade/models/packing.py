@@ -20,7 +20,7 @@ def can_pack() -> bool:
     """Whether this torch has the operators, and they do what is expected of them."""
     try:
         weight, x = torch.eye(4, 8), torch.arange(16.0).view(2, 8)
-        return torch.equal(_packed_linear(x, _pack(weight), None), F.linear(x, weight))
+        return torch.equal(packed_linear(x, _pack(weight), None), F.linear(x, weight))
     except (AttributeError, RuntimeError, NotImplementedError, TypeError):
         return False
 
@@ -29,8 +29,9 @@ def _pack(weight: Tensor) -> Tensor:
     return torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), ROWS)
 
 
-def _packed_linear(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
-    return torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+def packed_linear(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
+    """x Wᵀ + b, where W is in the order of `PackedLinear.laid_out`."""
+    return torch.ops.mkldnn._linear_pointwise.default(x, packed, bias, "none", [], "")
 
 
 class PackedLinear(nn.Linear):
@@ -59,17 +60,27 @@ class PackedLinear(nn.Linear):
         # What is traced must not meet a copy.
         if torch.is_grad_enabled() or not x.is_cpu or x.dtype is not torch.float32 or torch.compiler.is_compiling():
             return F.linear(x, weight, bias)
+        if x.numel() == self.in_features:
+            return F.linear(x, self.laid_out(many=False), bias)
+        return packed_linear(x, self.laid_out(many=True), bias)
+
+    def laid_out(self, many: bool) -> Tensor:
+        """The weights for `packed_linear` of many rows or, for one row and `F.linear`, by columns: a row is a sum of
+        them, and here each lies in one piece."""
+        weight = self._parameters["weight"]
+        assert weight is not None
         # Weights that were made in inference mode do not count their changes: they cannot be trained.
         stamp = (weight.data_ptr(), 0 if weight.is_inference() else weight._version)
         if stamp != self._stamp:
             self._forget(stamp)
-        if x.numel() == self.in_features:  # one row is a sum of columns, which lie one behind the other here
-            if self._columns is None:
-                self._columns = weight.detach().t().contiguous().t()
-            return F.linear(x, self._columns, bias)
-        if self._packed is None:
-            self._packed = _pack(weight)
-        return _packed_linear(x, self._packed, bias)
+        if many:
+            if self._packed is None:
+                self._packed = _pack(weight)
+            return self._packed
+        if self._columns is None:  # few long rows are read as they are
+            wide = self.in_features > self.out_features
+            self._columns = weight.detach() if wide else weight.detach().t().contiguous().t()
+        return self._columns
 
     def _forget(self, stamp: tuple[int, int] | None = None) -> None:
         # A plain tensor is no parameter and no buffer: state_dict and `.to()` leave it alone.

@@ -24,6 +24,7 @@ from saccade.attention.core import Attention, attend
 from saccade.attention.dropout import Dropout
 from saccade.attention.masks import over_keys
 from saccade.attention.scores import Score
+from saccade.attention.watching import MEMORY
 from saccade.attention.windows import Window
 from saccade.models.protocol import DecoderOutput, Memory
 from saccade.models.recurrence import RecurrentLayer, RecurrentStack
@@ -95,6 +96,8 @@ class RecurrentState:
 
 class Glimpse(nn.Module):
     """A look at the memory: a score over a window of it."""
+
+    looks, heads = MEMORY, 1
 
     def __init__(self, score: Score, window: Window) -> None:
         super().__init__()

@@ -12,7 +12,9 @@ from saccade.attention.masks import causal, over_keys
 from saccade.attention.multihead import CrossAttention, Heads, KeyValue, SelfAttention, Step, initialise
 from saccade.attention.positions import Places
 from saccade.attention.relative import Relative
+from saccade.models.lean import Absorbed, lean
 from saccade.models.protocol import DecoderOutput, Memory
+from saccade.models.recompute import Recomputable
 from saccade.models.transformer_state import TransformerState
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
@@ -93,7 +95,7 @@ class FeedForward(nn.Module):
         return self.outer(self.dropout(h) if self.training else h)
 
 
-class EncoderLayer(nn.Module):
+class EncoderLayer(Recomputable):
     """Self-attention, then feed-forward."""
 
     def __init__(self, shape: Shape, relative: Relative) -> None:
@@ -108,7 +110,7 @@ class EncoderLayer(nn.Module):
         return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
 
 
-class DecoderLayer(nn.Module):
+class DecoderLayer(Recomputable):
     """Masked self-attention, cross-attention over the memory, then feed-forward."""
 
     def __init__(self, shape: Shape, relative: Relative) -> None:
@@ -181,7 +183,8 @@ class Embedding(nn.Module):
         else:
             positions = self.positions.at(places).to(embedded)  # type: ignore[operator]
         if self.merge is None:
-            return self.dropout(embedded + positions)
+            embedded = embedded + positions
+            return self.dropout(embedded) if self.training else embedded
         return self.dropout(self.merge(torch.cat([embedded, positions.expand_as(embedded)], dim=-1)))
 
 
@@ -223,8 +226,10 @@ class TransformerDecoder(nn.Module):
 
     def init_state(self, memory: Memory, capacity: int | None = None) -> TransformerState:
         B = memory.states.size(0)
+        projected = tuple(layer.cross.project(memory.states) for layer in self.layers)  # type: ignore[union-attr, operator]
+        steps = None if capacity is None else lean(list(self.layers))
         return TransformerState(
-            memory=tuple(layer.cross.project(memory.states) for layer in self.layers),  # type: ignore[union-attr, operator]
+            memory=projected,
             memory_mask=over_keys(memory.mask),
             caches=None
             if capacity is None
@@ -232,6 +237,10 @@ class TransformerDecoder(nn.Module):
             position=0,
             # One sentence has no padding, unless it was padded for a capture; a look is cheap on a CPU alone.
             padded=B > 1 or memory.mask.device.type != "cpu" or not bool(memory.mask.all()),
+            lean=steps,
+            absorbed=None
+            if steps is None or B > 1
+            else tuple(Absorbed.of(layer.cross, own) for layer, own in zip(self.layers, projected, strict=True)),  # type: ignore[arg-type]
         )
 
     def forward(self, tokens: Tensor, state: TransformerState, need_weights: bool = False) -> DecoderOutput:
@@ -246,6 +255,14 @@ class TransformerDecoder(nn.Module):
             mask, at = causal(T, state.filled + T, tokens.device), state.filled
         weights: list[Tensor | None] = []
         seen = state.seen
+        if state.lean is not None and isinstance(at, Step) and not need_weights:
+            assert state.caches is not None
+            y = y.squeeze(1)
+            absorbed = state.absorbed or (None,) * len(self.layers)
+            steps = state.lean.of(tokens.size(0))
+            for step, memory, own, storage in zip(steps, state.memory, absorbed, state.caches, strict=True):
+                y = step(y, memory, own, seen, storage, at)
+            return DecoderOutput(self.norm(y).unsqueeze(1), replace(state, position=state.position + T), None)
         for i, layer in enumerate(self.layers):
             cache = state.caches[i] if state.caches else None
             y, found = layer(y, mask, state.memory[i], seen, cache, at, need_weights)

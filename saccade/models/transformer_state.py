@@ -8,6 +8,7 @@ from torch import Tensor
 
 from saccade.attention.multihead import KeyValue, Step, own_cells
 from saccade.attention.positions import Places
+from saccade.models.lean import Absorbed, Lean
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,8 @@ class TransformerState:
     path: Tensor | None = None  # (N, size, capacity): whose cell is a row's own at each position; None: size is 1
     first: Tensor | None = None  # (N,); None: 0
     padded: bool = True  # whether the memory may hold padding: what is known to have none needs no mask
+    lean: Lean | None = None  # the layers' steps in fewer calls, where this machine and the model allow
+    absorbed: tuple[Absorbed | None, ...] | None = None  # one a layer: of a sentence by itself, for `lean`
 
     @property
     def seen(self) -> Tensor | None:
@@ -86,6 +89,8 @@ class TransformerState:
             self.position,
             first=None if self.first is None else self.first.index_select(0, sentences),
             padded=self.padded,
+            lean=self.lean,
+            absorbed=self.absorbed if indices.numel() == 1 else None,
         )
 
     def beams(self, size: int) -> "TransformerState":
@@ -141,6 +146,7 @@ class TransformerState:
             caches=self.caches and tuple(cache.select_filled(sentences, filled) for cache in self.caches),
             path=None if self.path is None else self.path.index_select(0, sentences),
             first=None if self.first is None else self.first.index_select(0, sentences),
+            absorbed=self.absorbed if sentences.numel() == 1 else None,
         )
 
     def join(self, other: "TransformerState") -> "TransformerState":
@@ -184,7 +190,7 @@ class TransformerState:
             for pair in zip(self.memory, other.memory, strict=True)
         )
         mask = torch.cat([F.pad(state.memory_mask, (0, S - state.memory_mask.size(3))) for state in both])
-        return TransformerState(memory, mask, tuple(caches), position, self.size, path, first)
+        return TransformerState(memory, mask, tuple(caches), position, self.size, path, first, lean=self.lean)
 
 
 def _rows(N: int, size: int, capacity: int, device: torch.device) -> Tensor:

@@ -1,7 +1,9 @@
 """The thread that runs a model: sentences of all clients join one running batch.
 
-Newcomers are let in between two steps, a few at a time: at once if little is at work, else when there are enough of
-them, and after a few steps at the latest. What an engine only takes in batches (CTranslate2; a captured step on a GPU)
+Newcomers are let in between two steps: at once if nothing is at work; else they wait a moment (`patience`) for it to be
+done, and then join it midway, several at a time. A joined batch is slower than one that started together: on small
+models, which are done in that moment, nobody joins, and the server is as fast as the offline engine; on large ones
+nobody waits for a batch to end. What an engine only takes in batches (CTranslate2; a captured step on a GPU)
 is given small ones, so that what is no longer wanted has mostly not begun.
 """
 
@@ -29,8 +31,7 @@ from saccade.translator import ROWS, Translator
 log = logging.getLogger("saccade.serving")
 T = TypeVar("T")
 
-SHARE = 0.25  # newcomers to those at work, that are worth a copy of the state
-PATIENCE = 4  # steps that a newcomer waits at most for others to come
+STEPS = 4  # between two times that some join those at work, which costs a copy of the state, unless many wait
 MICRO = 1024  # tokens of a small batch, padding counted
 SO_FAR = 0.03  # seconds between two parts of a streamed translation
 
@@ -52,7 +53,9 @@ class Worker:
         self._again: list[Sentence] = []
         self._at_work: dict[Ticket, set[Sentence]] = {}
         self._out: list[Delivery] = []
-        self._steps_waited = 0
+        self.patience = settings.patience
+        self._waiting_since: float | None = None
+        self._steps = 0  # since some were let in
         self._shown = 0.0
         self._batches = 0
         # A captured step belongs to one thread; CTranslate2 has as many workers of its own as there are threads.
@@ -140,20 +143,25 @@ class Worker:
         if self._running is not None and self._running.busy:
             for sentence, hypotheses in self._running.step():
                 self._found(sentence, hypotheses)
+            self._steps += 1
             self._show()
         self.rows = (self._running.rows if self._running is not None else 0) + self.in_batches
 
     def _due(self) -> bool:
-        if not self.queue.sentences and not self._again:
-            self._steps_waited = 0
-            return False
-        self._steps_waited += 1
-        at_work = self._running.sentences if self._running is not None else 0
+        """Whether newcomers are let in now."""
         waiting = self.queue.sentences + len(self._again)
-        return waiting >= SHARE * at_work or self._steps_waited > PATIENCE
+        if not waiting:
+            self._waiting_since = None
+            return False
+        at_work = self._running.sentences if self._running is not None else 0
+        now = time.monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        many = self._steps >= STEPS or waiting >= at_work
+        return not at_work or (many and now - self._waiting_since >= self.patience)
 
     def _admit(self) -> None:
-        self._steps_waited = 0
+        self._waiting_since, self._steps = None, 0
         again, self._again = self._again, []
         taken = [*again, *self.queue.take(self._room())]
         groups: dict[tuple[Any, ...], list[Sentence]] = {}

@@ -36,6 +36,11 @@ class ServingSettings(BaseModel):
     max_waiting_characters: int = Field(2_000_000, ge=1, description="Their characters.")
     time_limit: float = Field(60.0, gt=0, description="Seconds that a request may take; then its work stops.")
     file_time_limit: float = Field(600.0, gt=0, description="Seconds that the translation of a file may take.")
+    patience: float = Field(
+        0.1,
+        ge=0,
+        description="Seconds that a newcomer waits for those at work to be done, before it joins them midway.",
+    )
     drain_limit: float = Field(
         30.0, ge=0, description="Seconds that running requests have when the server is told to stop."
     )

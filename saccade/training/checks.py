@@ -18,7 +18,7 @@ from saccade.training import checkpoint
 # when it broke.
 FREE = {"max_steps", "max_minutes", "patience", "keep", "average", "log_every", "tensorboard", "threads"}
 FREE |= {"validate_every", "checkpoint_every", "validate_bleu_pairs"}
-FREE |= {"learning_rate", "warmup_steps", "precision", "clip_norm", "device"}
+FREE |= {"learning_rate", "warmup_steps", "precision", "recompute", "clip_norm", "device"}
 FREE |= {"sharding", "hang_timeout"}
 
 

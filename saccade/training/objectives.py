@@ -14,6 +14,7 @@ from saccade.config import TrainingConfig
 from saccade.data.batching import Batch
 from saccade.data.tokenizers import PAD, UNK
 from saccade.models.protocol import EncoderDecoder
+from saccade.models.recompute import recompute_layers
 from saccade.models.words import CUT, allow_cuts
 from saccade.training.divergences import Pull, projected_divergences
 
@@ -114,6 +115,8 @@ Objective = CrossEntropy | Consistency
 
 def make_objective(model: EncoderDecoder, settings: TrainingConfig) -> Objective:
     """What the settings want minimised."""
+    if settings.recompute:
+        recompute_layers(model)
     readings, pulls = readings_of(settings)
     if len(readings) == 1 and not settings.word_dropout:
         return CrossEntropy(model, settings.label_smoothing)

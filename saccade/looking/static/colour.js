@@ -9,9 +9,11 @@ const SHADES = 256;
 const triplet = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
 
 function shadesOf(theme) {
-  const stops = RAMPS[theme].map(triplet), shades = new Uint8ClampedArray(SHADES * 3);
+  const stops = RAMPS[theme].map(triplet),
+    shades = new Uint8ClampedArray(SHADES * 3);
   for (let i = 0; i < SHADES; i++) {
-    const place = (i / (SHADES - 1)) * (stops.length - 1), stop = Math.min(Math.floor(place), stops.length - 2);
+    const place = (i / (SHADES - 1)) * (stops.length - 1),
+      stop = Math.min(Math.floor(place), stops.length - 2);
     for (let c = 0; c < 3; c++) {
       shades[i * 3 + c] = Math.round(stops[stop][c] + (place - stop) * (stops[stop + 1][c] - stops[stop][c]));
     }
@@ -58,13 +60,15 @@ function paint(canvas, matrix, shades, scale) {
 
 // The greatest of each block, so that no strong link is lost in a small picture.
 function shrunk(matrix, most) {
-  const rows = Math.min(matrix.rows, most), columns = Math.min(matrix.columns, most);
+  const rows = Math.min(matrix.rows, most),
+    columns = Math.min(matrix.columns, most);
   if (rows === matrix.rows && columns === matrix.columns) return matrix;
   const small = new Matrix(rows, columns, new Float32Array(rows * columns));
   for (let row = 0; row < matrix.rows; row++) {
     const to = Math.floor((row * rows) / matrix.rows) * columns;
     for (let column = 0; column < matrix.columns; column++) {
-      const i = to + Math.floor((column * columns) / matrix.columns), weight = matrix.at(row, column);
+      const i = to + Math.floor((column * columns) / matrix.columns),
+        weight = matrix.at(row, column);
       if (weight > small.values[i]) small.values[i] = weight;
     }
   }
@@ -72,6 +76,10 @@ function shrunk(matrix, most) {
 }
 
 function paintRamp(canvas, shades) {
-  const steps = new Matrix(1, SHADES, Float32Array.from({ length: SHADES }, (_, i) => i / (SHADES - 1)));
+  const steps = new Matrix(
+    1,
+    SHADES,
+    Float32Array.from({ length: SHADES }, (_, i) => i / (SHADES - 1)),
+  );
   paint(canvas, steps, shades, scaleOf("one", 1));
 }

@@ -1,7 +1,8 @@
 // What is shown, as plain arrays: weights unpacked, pieces merged to words, heads averaged.
 const STACKS = ["encoder", "decoder", "cross"];
 const STACK_NAMES = { encoder: "Encoder self", decoder: "Decoder self", cross: "Cross" };
-const PACKED_STEPS = 10000, PACKED_MISSING = 65535;
+const PACKED_STEPS = 10000,
+  PACKED_MISSING = 65535;
 
 class Matrix {
   constructor(rows, columns, values) {
@@ -18,15 +19,14 @@ class Matrix {
     return top;
   }
 
-  // The column that each row is highest in, -1 for a row that looks nowhere.
-  strongest() {
-    return Array.from({ length: this.rows }, (_, row) => {
-      let best = -1, top = 0;
-      for (let column = 0; column < this.columns; column++) {
-        if (this.at(row, column) > top) [best, top] = [column, this.at(row, column)];
-      }
-      return best;
-    });
+  // The column that a row is highest in, -1 for a row that looks nowhere.
+  strongest(row) {
+    let best = -1,
+      top = 0;
+    for (let column = 0; column < this.columns; column++) {
+      if (this.at(row, column) > top) [best, top] = [column, this.at(row, column)];
+    }
+    return best;
   }
 }
 
@@ -35,7 +35,8 @@ async function inflated(shape, packed) {
   const bytes = Uint8Array.from(atob(packed), (character) => character.charCodeAt(0));
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate-raw"));
   const planes = new Uint8Array(await new Response(stream).arrayBuffer());
-  const count = shape[0] * shape[1], values = new Float32Array(count);
+  const count = shape[0] * shape[1],
+    values = new Float32Array(count);
   for (let i = 0; i < count; i++) {
     const steps = planes[i] | (planes[count + i] << 8);
     values[i] = steps === PACKED_MISSING ? NaN : steps / PACKED_STEPS;
@@ -51,8 +52,10 @@ async function unpack(weights) {
     const columns = weights.length ? weights[0].length : 0;
     return new Matrix(weights.length, columns, Float32Array.from(weights.flat(), number));
   }
-  const values = weights.packed === undefined ? Float32Array.from(weights.data, number)
-    : await inflated(weights.shape, weights.packed);
+  const values =
+    weights.packed === undefined
+      ? Float32Array.from(weights.data, number)
+      : await inflated(weights.shape, weights.packed);
   return new Matrix(weights.shape[0], weights.shape[1], values);
 }
 
@@ -67,21 +70,32 @@ function mean(matrices) {
   if (matrices.length === 1) return matrices[0];
   const sum = new Float64Array(matrices[0].values.length);
   for (const matrix of matrices) for (let i = 0; i < sum.length; i++) sum[i] += matrix.values[i];
-  return new Matrix(matrices[0].rows, matrices[0].columns, sum.map((value) => value / matrices.length));
+  return new Matrix(
+    matrices[0].rows,
+    matrices[0].columns,
+    sum.map((value) => value / matrices.length),
+  );
 }
 
 // A word is looked at as much as its pieces together, and looks where its pieces look on average.
 function mergeToWords(matrix, rowWords, columnWords) {
-  const rows = Math.max(...rowWords) + 1, columns = Math.max(...columnWords) + 1;
-  const sums = new Float64Array(rows * columns), pieces = new Float64Array(rows);
+  const rows = Math.max(...rowWords) + 1,
+    columns = Math.max(...columnWords) + 1;
+  const sums = new Float64Array(rows * columns),
+    pieces = new Float64Array(rows);
   rowWords.forEach((word, row) => {
     pieces[word] += 1;
-    const from = row * matrix.columns, to = word * columns;
+    const from = row * matrix.columns,
+      to = word * columns;
     for (let column = 0; column < matrix.columns; column++) {
       sums[to + columnWords[column]] += matrix.values[from + column];
     }
   });
-  return new Matrix(rows, columns, sums.map((value, i) => value / pieces[Math.floor(i / columns)]));
+  return new Matrix(
+    rows,
+    columns,
+    sums.map((value, i) => value / pieces[Math.floor(i / columns)]),
+  );
 }
 
 const headKey = (head) => `${head.layer}.${head.head}`;
@@ -97,8 +111,6 @@ function shifted(side) {
     pieces: ["\u27e8start\u27e9", ...side.pieces.slice(0, -1)],
     words: [0, ...side.words.slice(0, -1).map((word) => word + 1)],
     word_texts: ["\u27e8start\u27e9", ...side.word_texts],
-    starts: true,
-    open: true,
   };
 }
 
@@ -110,10 +122,12 @@ function axesOf(look, path, stack) {
 
 const SPECIAL = /^(<.*>|\[.*\]|\u27e8.*\u27e9)$/su;
 
-const END = "\u27e8end\u27e9", ENDS = ["", "<eos>", "</s>"];
+const END = "\u27e8end\u27e9",
+  ENDS = ["", "<eos>", "</s>"];
 
 function label(piece, begins) {
-  const text = ENDS.includes(piece) ? END : piece, special = SPECIAL.test(text);
+  const text = ENDS.includes(piece) ? END : piece,
+    special = SPECIAL.test(text);
   const bare = printable(text.replace(/^\u2581/u, ""));
   const shown = bare.trim() === "" ? "\u2423" : bare;
   return { text: begins || special ? shown : `\u00b7${shown}`, bare: shown, begins: begins || special, special };

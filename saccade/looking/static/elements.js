@@ -27,7 +27,7 @@ function written(weight) {
 
 const percent = (p) => (p > 0 && p < 0.0005 ? "< 0.1%" : `${(100 * p).toFixed(p >= 0.0995 ? 0 : 1)}%`);
 
-let mounted = 0;  // keeps the radio buttons of two looks on one page apart
+let mounted = 0; // keeps the radio buttons of two looks on one page apart
 
 // A row of choices of which one holds: native radio buttons, so that the keyboard is the browser's own.
 function choice(legend, name, options, value, act) {
@@ -37,7 +37,10 @@ function choice(legend, name, options, value, act) {
     return el("label", {}, input, el("span", { text }));
   });
   const set = el("fieldset", { class: "choice" }, el("legend", { class: "unseen", text: legend }), ...parts);
-  set.choose = (key) => set.querySelectorAll("input").forEach((input) => { input.checked = input.value === key; });
+  set.choose = (key) =>
+    set.querySelectorAll("input").forEach((input) => {
+      input.checked = input.value === key;
+    });
   return set;
 }
 

@@ -1,13 +1,22 @@
 // All layers and heads as small maps, a stack beside the other. A click opens one; "add to the mean" takes several.
-const THUMB = 72;  // pixels of a small map's canvas at most
+const THUMB = 72; // pixels of a small map's canvas at most
 
 class Heads {
   constructor(act) {
     this.act = act;
     this.several = el("input", { type: "checkbox", name: "several" });
     this.groups = el("div", { class: "groups" });
-    this.element = el("section", { class: "card heads" }, el("header", {}, el("h2", { text: "All heads" }),
-      el("label", { class: "check" }, this.several, el("span", { text: "add to the mean" }))), this.groups);
+    this.element = el(
+      "section",
+      { class: "card heads" },
+      el(
+        "header",
+        {},
+        el("h2", { text: "All heads" }),
+        el("label", { class: "check" }, this.several, el("span", { text: "add to the mean" })),
+      ),
+      this.groups,
+    );
     this.drawing = 0;
   }
 
@@ -20,38 +29,63 @@ class Heads {
   }
 
   group({ stack, heads, merged }) {
-    const layers = [...new Set(heads.map((head) => head.layer))].sort((a, b) => a - b);
-    const numbers = [...new Set(heads.map((head) => head.head))].sort((a, b) => a - b);
+    const layers = layersOf(heads),
+      numbers = numbersOf(heads);
     const grid = el("div", { class: "grid", role: "group", "aria-label": `Heads of ${STACK_NAMES[stack]} attention` });
     grid.style.setProperty("--heads", numbers.length);
     grid.append(el("span", {}), ...numbers.map((n) => el("span", { class: "number", text: n })));
     for (const layer of layers) {
-      grid.append(el("button", {
-        type: "button", class: "layer", text: layer, title: `Mean of layer ${layer}`,
-        "aria-label": `${STACK_NAMES[stack]}, mean of layer ${layer}`,
-        on: { click: () => this.act.open(stack, heads.filter((head) => head.layer === layer).map(headKey)) },
-      }));
-      for (const n of numbers) grid.append(this.thumb(stack, heads.find((h) => h.layer === layer && h.head === n), merged));
+      grid.append(
+        el("button", {
+          type: "button",
+          class: "layer",
+          text: layer,
+          title: `Mean of layer ${layer}`,
+          "aria-label": `${STACK_NAMES[stack]}, mean of layer ${layer}`,
+          on: { click: () => this.act.open(stack, heads.filter((head) => head.layer === layer).map(headKey)) },
+        }),
+      );
+      for (const n of numbers)
+        grid.append(
+          this.thumb(
+            stack,
+            heads.find((h) => h.layer === layer && h.head === n),
+            merged,
+          ),
+        );
     }
-    return el("div", { class: "group", "data-stack": stack }, el("h3", { text: STACK_NAMES[stack] }),
-      el("p", { class: "axes", text: "layer \u2193  head \u2192", "aria-hidden": true }), grid);
+    return el(
+      "div",
+      { class: "group", "data-stack": stack },
+      el("h3", { text: STACK_NAMES[stack] }),
+      el("p", { class: "axes", text: "layer \u2193  head \u2192", "aria-hidden": true }),
+      grid,
+    );
   }
 
   thumb(stack, head, merged) {
     if (!head) return el("span", {});
-    const canvas = el("canvas"), name = `layer ${head.layer}, head ${head.head}`;
-    const button = el("button", {
-      type: "button", class: "thumb", title: name, "aria-label": `${STACK_NAMES[stack]}, ${name}`,
-      "data-head": `${stack}.${headKey(head)}`,
-      on: {
-        click: (event) => {
-          const key = headKey(head);
-          if (this.several.checked || event.shiftKey || event.ctrlKey || event.metaKey) this.act.toggle(stack, key);
-          else this.act.open(stack, [key]);
+    const canvas = el("canvas"),
+      name = `layer ${head.layer}, head ${head.head}`;
+    const button = el(
+      "button",
+      {
+        type: "button",
+        class: "thumb",
+        title: name,
+        "aria-label": `${STACK_NAMES[stack]}, ${name}`,
+        "data-head": `${stack}.${headKey(head)}`,
+        on: {
+          click: (event) => {
+            const key = headKey(head);
+            if (this.several.checked || event.shiftKey || event.ctrlKey || event.metaKey) this.act.toggle(stack, key);
+            else this.act.open(stack, [key]);
+          },
+          keydown: (event) => this.walk(event, button),
         },
-        keydown: (event) => this.walk(event, button),
       },
-    }, canvas);
+      canvas,
+    );
     this.buttons.push({ button, canvas, head, stack, merged });
     return button;
   }
@@ -63,8 +97,11 @@ class Heads {
     event.preventDefault();
     const here = button.getBoundingClientRect();
     const far = ({ button: other }) => {
-      const box = other.getBoundingClientRect(), x = box.left - here.left, y = box.top - here.top;
-      const along = x * side[0] + y * side[1], aside = Math.abs(x * side[1]) + Math.abs(y * side[0]);
+      const box = other.getBoundingClientRect(),
+        x = box.left - here.left,
+        y = box.top - here.top;
+      const along = x * side[0] + y * side[1],
+        aside = Math.abs(x * side[1]) + Math.abs(y * side[0]);
       return along > 2 ? along + 4 * aside : Infinity;
     };
     const next = this.buttons.reduce((a, b) => (far(b) < far(a) ? b : a));

@@ -1,35 +1,56 @@
-// How sure the model was: the list of translations, the probability of each piece, and what else might have stood there.
+// How sure the model was: the translations, the probability of each piece, and what else might have stood there.
 const MOST_SHOWN = 8;
 
 class Paths {
   constructor(name, act) {
     Object.assign(this, { name, act });
     this.list = el("div", { class: "paths", role: "radiogroup", "aria-label": "Translations" });
-    this.element = el("section", { class: "card" }, el("header", {}, el("h2", { text: "Translations" }),
-      el("small", { text: "log-probability" })), this.list);
+    this.element = el(
+      "section",
+      { class: "card" },
+      el("header", {}, el("h2", { text: "Translations" }), el("small", { text: "log-probability" })),
+      this.list,
+    );
   }
 
   show(paths, chosen) {
     const scores = paths.map((path) => path.score).filter((score) => score !== null);
     const [best, worst] = [Math.max(...scores), Math.min(...scores)];
-    this.list.replaceChildren(...paths.map((path, i) => {
-      const input = el("input", { type: "radio", name: this.name, value: i, on: { change: () => this.act(i) } });
-      input.checked = i === chosen;
-      const bar = el("i");
-      bar.style.width = `${path.score === null ? 0 : 100 * Math.exp(path.score - best)}%`;
-      return el("label", { class: "path", title: best > worst ? "The bar: its probability beside the best one's" : null },
-        input, el("b", { text: i + 1 }), el("bdi", { text: printable(path.target.text) }),
-        el("span", { class: "score", text: path.score === null ? "" : path.score.toFixed(2) }), el("span", { class: "bar" }, bar));
-    }));
+    this.list.replaceChildren(
+      ...paths.map((path, i) => {
+        const input = el("input", { type: "radio", name: this.name, value: i, on: { change: () => this.act(i) } });
+        input.checked = i === chosen;
+        const bar = el("i");
+        bar.style.width = `${path.score === null ? 0 : 100 * Math.exp(path.score - best)}%`;
+        return el(
+          "label",
+          { class: "path", title: best > worst ? "The bar: its probability beside the best one's" : null },
+          input,
+          el("b", { text: i + 1 }),
+          el("bdi", { text: printable(path.target.text) }),
+          el("span", { class: "score", text: path.score === null ? "" : path.score.toFixed(2) }),
+          el("span", { class: "bar" }, bar),
+        );
+      }),
+    );
   }
 }
 
 class Steps {
   constructor() {
-    this.chips = el("div", { class: "chips", role: "listbox", "aria-label": "Pieces as they were written, each with its probability" });
+    this.chips = el("div", {
+      class: "chips",
+      role: "listbox",
+      "aria-label": "Pieces as they were written, each with its probability",
+    });
     this.choices = el("div", { class: "alternatives", "aria-live": "polite" });
-    this.element = el("section", { class: "card steps" }, el("header", {}, el("h2", { text: "Step by step" }),
-      el("small", { text: "probability of each piece" })), this.chips, this.choices);
+    this.element = el(
+      "section",
+      { class: "card steps" },
+      el("header", {}, el("h2", { text: "Step by step" }), el("small", { text: "probability of each piece" })),
+      this.chips,
+      this.choices,
+    );
     this.chips.addEventListener("keydown", (event) => {
       const by = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1, Home: -1e9, End: 1e9 }[event.key];
       if (!by) return;
@@ -44,13 +65,21 @@ class Steps {
     if (this.element.hidden) return;
     this.labels = labelsOf(path.target, "pieces");
     this.nodes = path.steps.map((step, i) => {
-      const each = this.labels[i] || label("", true), bar = el("i");
+      const each = this.labels[i] || label("", true),
+        bar = el("i");
       bar.style.width = `${Math.min(100, 100 * step.probability)}%`;
-      return el("span", {
-        class: `chip${each.special ? " special" : ""}${step.probability < 0.5 ? " unsure" : ""}`,
-        role: "option", tabindex: -1,
-        "aria-label": `${each.bare}, ${percent(step.probability)}`, on: { click: () => this.choose(i, true) },
-      }, el("bdi", { text: each.text }), bar);
+      return el(
+        "span",
+        {
+          class: `chip${each.special ? " special" : ""}${step.probability < 0.5 ? " unsure" : ""}`,
+          role: "option",
+          tabindex: -1,
+          "aria-label": `${each.bare}, ${percent(step.probability)}`,
+          on: { click: () => this.choose(i, true) },
+        },
+        el("bdi", { text: each.text }),
+        bar,
+      );
     });
     this.chips.replaceChildren(...this.nodes);
     // The least sure step is where a reader wants to look first.
@@ -68,23 +97,31 @@ class Steps {
     });
     const node = this.nodes[first];
     if (focused) node.focus({ preventScroll: true });
-    this.chips.scrollTop = Math.max(0, node.offsetTop - this.chips.offsetTop - this.chips.clientHeight / 2);
+    this.chips.scrollTop = Math.max(0, node.offsetTop - this.chips.clientHeight / 2);
     const parts = [];
     for (let i = first; i <= this.chosen[1]; i++) parts.push(this.table(i));
     this.choices.replaceChildren(...parts);
   }
 
   table(i) {
-    const step = this.path.steps[i], written = this.path.target.pieces[i] ?? "";
-    const offered = step.alternatives.slice(0, MOST_SHOWN).map(([piece, p]) => ({ piece, p, chosen: piece === written }));
+    const step = this.path.steps[i],
+      written = this.path.target.pieces[i] ?? "";
+    const offered = step.alternatives
+      .slice(0, MOST_SHOWN)
+      .map(([piece, p]) => ({ piece, p, chosen: piece === written }));
     if (!offered.some((each) => each.chosen)) offered.push({ piece: written, p: step.probability, chosen: true });
     const lines = offered.map(({ piece, p, chosen }) => {
       const bar = el("i");
       bar.style.width = `${Math.min(100, 100 * p)}%`;
       const begins = piece.startsWith("\u2581") || (chosen && this.labels[i] && this.labels[i].begins);
-      return el("div", { class: chosen ? "alternative chosen" : "alternative" },
-        el("bdi", { text: label(piece, begins).text }), el("span", { class: "bar" }, bar),
-        el("span", { class: "score", text: percent(p) }), chosen ? el("span", { class: "unseen", text: ", written" }) : null);
+      return el(
+        "div",
+        { class: chosen ? "alternative chosen" : "alternative" },
+        el("bdi", { text: label(piece, begins).text }),
+        el("span", { class: "bar" }, bar),
+        el("span", { class: "score", text: percent(p) }),
+        chosen ? el("span", { class: "unseen", text: ", written" }) : null,
+      );
     });
     return el("div", { class: "step" }, el("p", { text: `Step ${i + 1} of ${this.path.steps.length}` }), ...lines);
   }

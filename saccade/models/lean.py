@@ -1,0 +1,153 @@
+"""A decoder layer's step in as few calls as can be, for a CPU.
+
+A step of a small Transformer is over in a millisecond, and half of that is Python finding out what to call. Here it is
+found out once for a whole search: `Lean` reads the weights off the layers, each in the order that suits the number of
+rows, and what is left of a step are the calls that compute. It is `DecoderLayer.forward` of one position where nothing
+is dropped and no weights are asked for (proved equal in tests/test_lean.py).
+
+For a sentence by itself the cross-attention has no projections left. A head's score of a key, and what it adds to the
+output, are
+
+    e_s = (W_q x + b_q) · k_s / √D = x · (W_qᵀ k_s / √D) + b_q · k_s / √D,      o = Σ_s α_s W_o v_s + b_o / H
+
+so W_q is absorbed into the keys and W_o into the values when the sentence has been read, once for all its steps.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from saccade.attention.core import attend
+from saccade.attention.multihead import CrossAttention, KeyValue, Step
+from saccade.attention.relative import Unaware
+from saccade.attention.scores import ScaledDot
+from saccade.models.packing import PackedLinear, packed_linear
+
+
+class Absorbed(NamedTuple):
+    """A memory of one sentence with the matrices of the attention in it."""
+
+    keys: Tensor  # (E, H · S)
+    offset: Tensor  # (1, H · S)
+    values: Tensor  # (H · S, E)
+
+    @classmethod
+    def of(cls, attention: CrossAttention, memory: KeyValue) -> "Absorbed | None":
+        """None where it would not pay: the matrices grow with the sentence."""
+        H, D, E = attention.shape.heads, attention.shape.head_width, attention.shape.width
+        S = memory.keys.size(2)
+        if memory.keys.size(0) != 1 or S > 2 * D:
+            return None
+        keys, values = memory.keys[0] / math.sqrt(D), memory.values[0]  # (H, S, D)
+        asking = attention.query.weight.view(H, D, E).transpose(1, 2)  # (H, E, D)
+        absorbed = (asking @ keys.transpose(1, 2)).transpose(0, 1).reshape(E, H * S)
+        offset = (keys @ attention.query.bias.view(H, D, 1)).view(1, H * S)
+        telling = attention.output.weight.view(E, H, D).permute(1, 2, 0)  # (H, D, E)
+        given = values @ telling + attention.output.bias / H
+        return cls(absorbed, offset, given.view(H * S, E))
+
+
+class LeanLayer:
+    """One layer of a decoder, flat. `many`: whether steps have more than one row."""
+
+    def __init__(self, layer: Any, many: bool) -> None:  # a `transformer.DecoderLayer`, whose room reads this one
+        attention, cross, feed = layer.attention, layer.cross, layer.feed_forward
+        linears = (attention.query_key_value, attention.output, cross.query, cross.output, feed.inner, feed.outer)
+        self.apply = packed_linear if many else F.linear
+        self.matrices = tuple((linear.laid_out(many), linear.bias) for linear in linears)
+        around = (layer.around_attention, layer.around_cross, layer.around_feed_forward)
+        self.norms = tuple(_norm(wiring.norm) for wiring in around)
+        self.pre = bool(around[0].pre)
+        self.scale = float(around[0].scale)
+        self.gated, self.activation = feed.gated, feed.activation
+        self.heads, self.head_width = attention.shape.heads, attention.shape.head_width
+
+    def __call__(
+        self,
+        y: Tensor,
+        memory: KeyValue,
+        absorbed: Absorbed | None,
+        seen: Tensor | None,
+        cache: KeyValue,
+        step: Step,
+    ) -> Tensor:
+        """Rows (R, E), `step.size` for each of the N sentences of the memory."""
+        apply, (enter, look, _, _, inner, outer) = self.apply, self.matrices
+        first, second, third = self.norms
+        size, H, D, pre = step.size, self.heads, self.head_width, self.pre
+        q, k, v = apply(first(y) if pre else y, *enter).view(-1, size, 3, H, D).permute(2, 0, 3, 1, 4).unbind()
+        found = _attend(q, *step.write(cache, k, v), step.over_cells)
+        y = self._leave(y, apply(found.transpose(1, 2).reshape(-1, H * D), *look))
+        y = y if pre else first(y)
+        y = self._leave(y, self._cross(second(y) if pre else y, memory, absorbed, seen, size))
+        y = y if pre else second(y)
+        h = apply(third(y) if pre else y, *inner)
+        if self.gated:
+            gate, h = h.chunk(2, dim=-1)
+            h = self.activation(gate) * h
+        else:
+            h = self.activation(h)
+        y = self._leave(y, apply(h, *outer))
+        return y if pre else third(y)
+
+    def _cross(self, x: Tensor, memory: KeyValue, absorbed: Absorbed | None, seen: Tensor | None, size: int) -> Tensor:
+        H, D = memory.keys.size(1), self.head_width  # a pruned layer may have other numbers of heads here and there
+        if absorbed is not None and seen is None:
+            scores = torch.addmm(absorbed.offset, x, absorbed.keys)
+            return scores.view(x.size(0), H, -1).softmax(-1).view(x.size(0), -1) @ absorbed.values
+        _, _, ask, tell, _, _ = self.matrices
+        q = self.apply(x, *ask).view(-1, size, H, D).transpose(1, 2)
+        found = _attend(q, memory.keys, memory.values, seen)
+        return self.apply(found.transpose(1, 2).reshape(-1, H * D), *tell)
+
+    def _leave(self, x: Tensor, y: Tensor) -> Tensor:
+        return y.add_(x, alpha=self.scale) if self.scale else y
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+    if q.size(0) == 1:  # as `attend` would find
+        return F.scaled_dot_product_attention(q, k, v, mask)
+    return attend(q, k, v, score=_SCORE, mask=mask).context
+
+
+_SCORE = ScaledDot()
+
+
+def _norm(norm: nn.Module) -> Callable[[Tensor], Tensor]:
+    """Its function, without what a module asks at every call."""
+    if type(norm) is nn.LayerNorm:
+        shape, weight, bias, eps = list(norm.normalized_shape), norm.weight, norm.bias, norm.eps
+        return lambda x: torch.layer_norm(x, shape, weight, bias, eps)
+    return norm.forward
+
+
+class Lean:
+    """The layers of a decoder for one search, laid out for one row and for many when they are needed."""
+
+    def __init__(self, layers: Sequence[Any]) -> None:
+        self._layers = layers
+        self._laid_out: dict[bool, tuple[LeanLayer, ...]] = {}
+
+    def of(self, rows: int) -> tuple[LeanLayer, ...]:
+        many = rows > 1
+        found = self._laid_out.get(many)
+        if found is None:
+            found = self._laid_out[many] = tuple(LeanLayer(layer, many) for layer in self._layers)
+        return found
+
+
+def lean(layers: Sequence[Any]) -> Lean | None:
+    """For a decoder that only writes; None where its steps are more than the calls of `LeanLayer`."""
+    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return None
+    for layer in layers:
+        linear, heads = layer.attention.query_key_value, layer.attention.shape
+        usual = type(layer.attention.relative) is Unaware and heads.heads == heads.key_heads
+        packed = isinstance(linear, PackedLinear) and linear.weight.is_cpu and linear.weight.dtype is torch.float32
+        if layer.training or not usual or not packed:
+            return None
+    return Lean(layers)
