@@ -32,7 +32,12 @@ def long_text(number: int) -> str:
 
 
 def head_of(length: int) -> bytes:
-    lines = ("POST /v1/translate HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {length}")
+    lines = (
+        "POST /v1/translate HTTP/1.1",
+        "Host: localhost",
+        "Content-Type: application/json",
+        f"Content-Length: {length}",
+    )
     return "\r\n".join((*lines, "", "")).encode()
 
 

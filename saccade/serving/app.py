@@ -1,8 +1,6 @@
 """The application: routers, errors, and what begins and ends with it."""
 
 import asyncio
-import importlib
-import importlib.util
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +15,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from saccade.errors import SaccadeError
-from saccade.serving import reference, v1
+from saccade.serving import libretranslate, page, reference, v1
 from saccade.serving.gate import Gate
 from saccade.serving.problems import Refused, as_refused
 from saccade.serving.security import SecurityHeaders, protect
@@ -45,9 +43,8 @@ def create_app(server: Server) -> FastAPI:
     app.state.server = server
     app.include_router(v1.router)
     app.include_router(reference.router)
-    for name in ("libretranslate", "page"):
-        if importlib.util.find_spec(f"saccade.serving.{name}") is not None:
-            app.include_router(importlib.import_module(f"saccade.serving.{name}").router)
+    app.include_router(libretranslate.router)
+    app.include_router(page.router)
     protect(app, server.settings)
     app.add_middleware(Gate, server=server)
     app.add_middleware(SecurityHeaders)

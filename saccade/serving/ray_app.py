@@ -13,11 +13,12 @@ from saccade.serving.app import create_app
 from saccade.serving.server import Server
 from saccade.serving.settings import ServingSettings
 
-ARGUMENTS = ("folder", "replicas", "cpus", "memory", "engine")
+ARGUMENTS = ("folder", "replicas", "cpus", "memory", "engine", "keys", "hosts")
 
 
 def build(arguments: Mapping[str, str]) -> Any:
-    """The application. `folder`: one or several, with commas; `cpus`: threads of each of the `replicas`."""
+    """The application. `folder`: one or several, with commas; `cpus`: threads of each of the `replicas`;
+    `hosts`: names by which others may ask; `keys`: a file of API keys."""
     from ray import serve
 
     unknown = [name for name in arguments if name not in ARGUMENTS]
@@ -25,7 +26,12 @@ def build(arguments: Mapping[str, str]) -> Any:
         raise SaccadeError(f"{unknown[0] if unknown else 'folder'}: give {', '.join(ARGUMENTS)} as name=value")
     folders = [Path(name).resolve() for name in arguments["folder"].split(",")]
     cpus = float(arguments.get("cpus", 1))
-    settings = ServingSettings(memory=float(arguments.get("memory", 4)), engine=arguments.get("engine", "auto"))
+    settings = ServingSettings(
+        memory=float(arguments.get("memory", 4)),
+        engine=arguments.get("engine", "auto"),
+        keys=Path(arguments["keys"]).resolve() if "keys" in arguments else None,
+        hosts=arguments["hosts"].split(",") if "hosts" in arguments else [],
+    )
 
     def application() -> Any:
         import torch
