@@ -47,7 +47,7 @@ from saccade.training.checkpoint import save_weights, weights_of
 
 LAYERS = {"encoder_layers": 6, "decoder_layers": 6}
 SCENARIOS = ("load", "memory", "flood", "disconnect")
-POST = "POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
+POST = "POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
 
 
 class Running(NamedTuple):
@@ -112,7 +112,7 @@ class Connection:
 async def metric(running: Running, name: str) -> float:
     """A number of /metrics."""
     reader, writer = await asyncio.open_connection(running.host, running.port)
-    writer.write(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    writer.write(b"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
     page = (await reader.read()).decode()
     writer.close()
     return sum(float(line.split()[1]) for line in page.splitlines() if re.match(rf"{name}[ {{]", line))

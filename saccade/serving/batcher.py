@@ -1,10 +1,9 @@
 """The thread that runs a model: sentences of all clients join one running batch.
 
-Newcomers are let in between two steps: at once if nothing is at work; else they wait a moment (`patience`) for it to be
-done, and then join it midway, several at a time. A joined batch is slower than one that started together: on small
-models, which are done in that moment, nobody joins, and the server is as fast as the offline engine; on large ones
-nobody waits for a batch to end. What an engine only takes in batches (CTranslate2; a captured step on a GPU)
-is given small ones, so that what is no longer wanted has mostly not begun.
+Newcomers are let in between two steps: at once if nothing is at work; else when they are many beside those at work, or
+have waited long enough (`patience`). To join costs a copy of the state, so it is done for several at a time and not at
+every step. What an engine only takes in batches (CTranslate2; a captured step on a GPU) is given small ones, so that what
+is no longer wanted has mostly not begun.
 """
 
 import asyncio
@@ -31,7 +30,8 @@ from saccade.translator import ROWS, Translator
 log = logging.getLogger("saccade.serving")
 T = TypeVar("T")
 
-STEPS = 4  # between two times that some join those at work, which costs a copy of the state, unless many wait
+STEPS = 8  # at least, between two times that some join those at work
+MANY = 0.5  # of those at work: so many that wait join them without waiting longer
 MICRO = 1024  # tokens of a small batch, padding counted
 SO_FAR = 0.03  # seconds between two parts of a streamed translation
 
@@ -157,8 +157,8 @@ class Worker:
         now = time.monotonic()
         if self._waiting_since is None:
             self._waiting_since = now
-        many = self._steps >= STEPS or waiting >= at_work
-        return not at_work or (many and now - self._waiting_since >= self.patience)
+        long_enough = waiting >= MANY * at_work or now - self._waiting_since >= self.patience
+        return not at_work or (self._steps >= STEPS and long_enough)
 
     def _admit(self) -> None:
         self._waiting_since, self._steps = None, 0
