@@ -267,7 +267,8 @@ class Translator:
     @torch.inference_mode()
     def attentions(self, source: str, target_ids: Sequence[int]) -> list[Array]:
         """Cross-attention when the model is made to write `target_ids` for `source`."""
-        self.model.eval()
+        if self.model.training:  # to say it to every part of a model takes as long as a step
+            self.model.eval()
         batch = collate([(self.tokenizers.source.encode(source), list(target_ids))], [0]).to(self.device)
         output = self.model(batch.source, batch.source_mask, batch.inputs, need_weights=True)
         return [weights[0].cpu().double().numpy() for weights in output.attentions or ()]
@@ -371,7 +372,8 @@ class Translator:
         return Errand(batch.source, batch.source_mask, limits, search, book.for_batch(orders), book.weighings)
 
     def _search(self, settings: SearchConfig, book: Book, jobs: Sequence[Job]) -> list[list[Hypothesis]]:
-        self.model.eval()
+        if self.model.training:
+            self.model.eval()
         errand = self.errand(settings, book, jobs)
         model = self._in_bf16 if settings.precision == "bf16" and self.device.type == "cuda" else self.model
         return generate(
@@ -387,7 +389,8 @@ class Translator:
 
     @torch.inference_mode()
     def _score(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float]:
-        self.model.eval()
+        if self.model.training:
+            self.model.eval()
         batch = collate(pairs, range(len(pairs))).to(self.device)
         hidden = self.model(batch.source, batch.source_mask, batch.inputs).hidden
         logits = self.model.logits(hidden)

@@ -21,10 +21,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from saccade.attention.core import attend
 from saccade.attention.multihead import CrossAttention, KeyValue, Step
 from saccade.attention.relative import Unaware
-from saccade.attention.scores import ScaledDot
 from saccade.models.packing import PackedLinear, packed_linear
 
 
@@ -51,6 +49,25 @@ class Absorbed(NamedTuple):
         return cls(absorbed, offset, given.view(H * S, E))
 
 
+class Looks:
+    """What the rows of a step may look at, said once for all layers: by a mask that broadcasts to (N, 1, rows, K), in
+    which every row has something, or None for everything."""
+
+    def __init__(self, mask: Tensor | None) -> None:
+        self.mask = mask
+        self._added: dict[tuple[int, int], Tensor] = {}
+
+    def added(self, sentences: int, heads: int) -> Tensor:
+        """0 or -∞ for each score, (N · H, rows, K)."""
+        assert self.mask is not None
+        found = self._added.get((sentences, heads))
+        if found is None:
+            one_head = torch.zeros(self.mask.shape).masked_fill_(~self.mask, -math.inf)
+            found = one_head.expand(sentences, heads, -1, -1).flatten(0, 1)
+            self._added[sentences, heads] = found
+        return found
+
+
 class LeanLayer:
     """One layer of a decoder, flat. `many`: whether steps have more than one row."""
 
@@ -71,50 +88,57 @@ class LeanLayer:
         y: Tensor,
         memory: KeyValue,
         absorbed: Absorbed | None,
-        seen: Tensor | None,
+        looks: tuple[Looks, Looks],
         cache: KeyValue,
         step: Step,
     ) -> Tensor:
-        """Rows (R, E), `step.size` for each of the N sentences of the memory."""
+        """Rows (R, E), `step.size` for each of the N sentences of the memory. `looks`: at cells, and at the memory."""
         apply, (enter, look, _, _, inner, outer) = self.apply, self.matrices
         first, second, third = self.norms
         size, H, D, pre = step.size, self.heads, self.head_width, self.pre
         q, k, v = apply(first(y) if pre else y, *enter).view(-1, size, 3, H, D).permute(2, 0, 3, 1, 4).unbind()
-        found = _attend(q, *step.write(cache, k, v), step.over_cells)
+        found = _attend(q, *step.write(cache, k, v), looks[0])
         y = self._leave(y, apply(found.transpose(1, 2).reshape(-1, H * D), *look))
         y = y if pre else first(y)
-        y = self._leave(y, self._cross(second(y) if pre else y, memory, absorbed, seen, size))
+        y = self._leave(y, self._cross(second(y) if pre else y, memory, absorbed, looks[1], size))
         y = y if pre else second(y)
-        h = apply(third(y) if pre else y, *inner)
-        if self.gated:
-            gate, h = h.chunk(2, dim=-1)
-            h = self.activation(gate) * h
-        else:
-            h = self.activation(h)
-        y = self._leave(y, apply(h, *outer))
+        y = self._leave(y, apply(self._inner(third(y) if pre else y, *inner), *outer))
         return y if pre else third(y)
 
-    def _cross(self, x: Tensor, memory: KeyValue, absorbed: Absorbed | None, seen: Tensor | None, size: int) -> Tensor:
+    def _cross(self, x: Tensor, memory: KeyValue, absorbed: Absorbed | None, looks: Looks, size: int) -> Tensor:
         H, D = memory.keys.size(1), self.head_width  # a pruned layer may have other numbers of heads here and there
-        if absorbed is not None and seen is None:
+        if absorbed is not None and looks.mask is None:
             scores = torch.addmm(absorbed.offset, x, absorbed.keys)
             return scores.view(x.size(0), H, -1).softmax(-1).view(x.size(0), -1) @ absorbed.values
         _, _, ask, tell, _, _ = self.matrices
         q = self.apply(x, *ask).view(-1, size, H, D).transpose(1, 2)
-        found = _attend(q, memory.keys, memory.values, seen)
+        found = _attend(q, memory.keys, memory.values, looks)
         return self.apply(found.transpose(1, 2).reshape(-1, H * D), *tell)
+
+    def _inner(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        if self.activation is F.relu and self.apply is packed_linear and not self.gated:
+            return packed_linear(x, weight, bias, "relu")
+        h = self.apply(x, weight, bias)
+        if not self.gated:
+            return self.activation(h)
+        gate, h = h.chunk(2, dim=-1)
+        return self.activation(gate) * h
 
     def _leave(self, x: Tensor, y: Tensor) -> Tensor:
         return y.add_(x, alpha=self.scale) if self.scale else y
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    if q.size(0) == 1:  # as `attend` would find
-        return F.scaled_dot_product_attention(q, k, v, mask)
-    return attend(q, k, v, score=_SCORE, mask=mask).context
-
-
-_SCORE = ScaledDot()
+def _attend(q: Tensor, k: Tensor, v: Tensor, looks: Looks) -> Tensor:
+    """(N, H, rows, D). For several sentences the fused kernel is slower than its parts; see `attention.core`."""
+    N, H, _, D = q.shape
+    if N == 1:
+        return F.scaled_dot_product_attention(q, k, v, looks.mask)
+    q_, k_T, v_ = q.flatten(0, 1), k.flatten(0, 1).transpose(1, 2), v.flatten(0, 1)
+    if looks.mask is None:
+        scores = torch.bmm(q_ * D**-0.5, k_T)
+    else:
+        scores = torch.baddbmm(looks.added(N, H), q_, k_T, alpha=D**-0.5)
+    return torch.bmm(scores.softmax(-1), v_).view(q.shape)
 
 
 def _norm(norm: nn.Module) -> Callable[[Tensor], Tensor]:
@@ -132,7 +156,23 @@ class Lean:
         self._layers = layers
         self._laid_out: dict[bool, tuple[LeanLayer, ...]] = {}
 
-    def of(self, rows: int) -> tuple[LeanLayer, ...]:
+    def step(
+        self,
+        y: Tensor,
+        memory: Sequence[KeyValue],
+        absorbed: Sequence[Absorbed | None] | None,
+        seen: Tensor | None,
+        caches: Sequence[KeyValue],
+        at: Step,
+    ) -> Tensor:
+        """Rows (R, E) through all layers; `seen`: what of the memory they may look at."""
+        looks = Looks(at.over_cells), Looks(seen)
+        absorbed = absorbed or [None] * len(self._layers)
+        for layer, own, inside, cache in zip(self._of(y.size(0)), memory, absorbed, caches, strict=True):
+            y = layer(y, own, inside, looks, cache, at)
+        return y
+
+    def _of(self, rows: int) -> tuple[LeanLayer, ...]:
         many = rows > 1
         found = self._laid_out.get(many)
         if found is None:

@@ -29,9 +29,9 @@ def _pack(weight: Tensor) -> Tensor:
     return torch.ops.mkldnn._reorder_linear_weight(weight.detach().contiguous(), ROWS)
 
 
-def packed_linear(x: Tensor, packed: Tensor, bias: Tensor | None) -> Tensor:
-    """x Wᵀ + b, where W is in the order of `PackedLinear.laid_out`."""
-    return torch.ops.mkldnn._linear_pointwise.default(x, packed, bias, "none", [], "")
+def packed_linear(x: Tensor, packed: Tensor, bias: Tensor | None, then: str = "none") -> Tensor:
+    """x Wᵀ + b, where W is in the order of `PackedLinear.laid_out`; `then`: `relu` of it, in the same call."""
+    return torch.ops.mkldnn._linear_pointwise.default(x, packed, bias, then, [], "")
 
 
 class PackedLinear(nn.Linear):

@@ -257,11 +257,7 @@ class TransformerDecoder(nn.Module):
         seen = state.seen
         if state.lean is not None and isinstance(at, Step) and not need_weights:
             assert state.caches is not None
-            y = y.squeeze(1)
-            absorbed = state.absorbed or (None,) * len(self.layers)
-            steps = state.lean.of(tokens.size(0))
-            for step, memory, own, storage in zip(steps, state.memory, absorbed, state.caches, strict=True):
-                y = step(y, memory, own, seen, storage, at)
+            y = state.lean.step(y.squeeze(1), state.memory, state.absorbed, seen, state.caches, at)
             return DecoderOutput(self.norm(y).unsqueeze(1), replace(state, position=state.position + T), None)
         for i, layer in enumerate(self.layers):
             cache = state.caches[i] if state.caches else None

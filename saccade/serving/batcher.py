@@ -2,8 +2,8 @@
 
 Newcomers are let in between two steps: at once if nothing is at work; else when they are many beside those at work, or
 have waited long enough (`patience`). To join costs a copy of the state, so it is done for several at a time and not at
-every step. What an engine only takes in batches (CTranslate2; a captured step on a GPU) is given small ones, so that what
-is no longer wanted has mostly not begun.
+every step. What an engine only takes in batches (CTranslate2; a captured step on a GPU) is given small ones, so that
+what is no longer wanted has mostly not begun.
 """
 
 import asyncio
