@@ -39,6 +39,9 @@ def serve(
     ] = None,
     cors: Annotated[list[str] | None, typer.Option(help="An origin whose pages may call; may be given again.")] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds that a request may take.")] = 60.0,
+    patience: Annotated[
+        float, typer.Option(help="Seconds that a newcomer waits for a batch to be done before it joins it midway.")
+    ] = 2.0,
     max_waiting: Annotated[int, typer.Option(help="Sentences that may wait; beyond it requests are refused.")] = 4096,
     cache: Annotated[float, typer.Option(help="MB of recent answers to keep; 0: none.")] = 32.0,
     log: Annotated[bool, typer.Option("--log/--no-log", help="Write a line of JSON for each request.")] = True,
@@ -61,6 +64,7 @@ def serve(
         rate=rate,
         cors=cors or [],
         time_limit=time_limit,
+        patience=patience,
         max_waiting=max_waiting,
         cache=cache,
         log_requests=log,

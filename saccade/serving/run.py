@@ -46,7 +46,12 @@ def serve_folders(folders: Sequence[Path], settings: ServingSettings, open_page:
         create_app(server), log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=5
     )
     log_to_stderr()
-    asyncio.run(_serve(server, _Uvicorn(config), listener))
+    # uvicorn knows which loop is the quickest that is installed.
+    loop = (config.get_loop_factory() or asyncio.new_event_loop)()
+    try:
+        loop.run_until_complete(_serve(server, _Uvicorn(config), listener))
+    finally:
+        loop.close()
 
 
 class _Uvicorn(uvicorn.Server):

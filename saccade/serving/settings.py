@@ -36,7 +36,7 @@ class ServingSettings(BaseModel):
     max_waiting_characters: int = Field(2_000_000, ge=1, description="Their characters.")
     time_limit: float = Field(60.0, gt=0, description="Seconds that a request may take; then its work stops.")
     patience: float = Field(
-        0.1,
+        2.0,
         ge=0,
         description="Seconds that a newcomer waits for those at work to be done, before it joins them midway.",
     )
