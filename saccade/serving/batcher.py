@@ -1,8 +1,8 @@
 """The thread that runs a model: sentences of all clients join one running batch.
 
 Newcomers are let in between two steps: at once if nothing is at work; else when they have waited long enough for it to
-be done (`patience`). Those who join midway cost a copy of the state, and stand further back in it: 25 to 30% of the
-throughput of a small model, which is done before anybody has to. What an
+be done (`patience`). Those who join midway cost a copy of the state, and stand further back in it: a quarter to
+a third of a small model's throughput, which is done before anybody has to. What an
 engine only takes in batches (CTranslate2; a captured step on a GPU) is given small ones, so that what is no longer
 wanted has mostly not begun.
 """
