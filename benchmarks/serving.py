@@ -43,6 +43,7 @@ from saccade.data import builtin
 from saccade.data.tokenizers import Tokenizer, Tokenizers
 from saccade.folder import CONFIG, WEIGHTS, load
 from saccade.models.build import build_model, with_shape
+from saccade.serving.loops import settled
 from saccade.training.checkpoint import save_weights, weights_of
 
 LAYERS = {"encoder_layers": 6, "decoder_layers": 6}
@@ -368,6 +369,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     texts = sentences(arguments.sentences)
+    settled()  # all clients are of this process: its collector is not to make them wait
     tests = {"load": load_test, "memory": memory_test, "flood": flood_test, "disconnect": disconnect_test}
     with tempfile.TemporaryDirectory() as place:
         folder = base_folder(Path(place)) if arguments.folder == "base" else Path(arguments.folder)

@@ -254,24 +254,42 @@ class Translator:
 
     def forced(self, source: str, target: str) -> Translation:
         """`target` as if it had been found for `source`: its score, and where the model looks when it must write it."""
-        ids = self.tokenizers.target.encode(target)
-        return Translation(
-            source=source,
-            text=target,
-            score=self.score([source], [target])[0],
-            tokens=self.tokenizers.target.pieces(ids),
-            _ids=ids,
-            _translator=self,
-        )
+        return self.forced_all([(source, target)])[0]
 
-    @torch.inference_mode()
+    def forced_all(self, pairs: Sequence[tuple[str, str]]) -> list[Translation]:
+        """`forced` for many pairs."""
+        sources, targets = [source for source, _ in pairs], [target for _, target in pairs]
+        written = self.tokenizers.target.encode_batch(targets)
+        return [
+            Translation(source, target, score, self.tokenizers.target.pieces(ids), _ids=ids, _translator=self)
+            for source, target, score, ids in zip(sources, targets, self.score(sources, targets), written, strict=True)
+        ]
+
     def attentions(self, source: str, target_ids: Sequence[int]) -> list[Array]:
         """Cross-attention when the model is made to write `target_ids` for `source`."""
+        return self._attentions([(self.tokenizers.source.encode(source), list(target_ids))])[0]
+
+    def attend(self, translations: Sequence[Translation]) -> None:
+        """Have `attentions` of all of them, in fewer calls of the model than one by one."""
+        wanted = [one for one in translations if one._translator is self and one.source.strip()]
+        sources = self.tokenizers.source.encode_batch([one.source for one in wanted])
+        pairs = [(source, one.ids) for source, one in zip(sources, wanted, strict=True)]
+        lengths = [[0] * max(map(len, pair)) for pair in pairs]
+        for batch in by_tokens(longest_first(lengths), lengths, self.config.search.batch_tokens):
+            for i, found in zip(batch, self._attentions([pairs[i] for i in batch]), strict=True):
+                wanted[i].__dict__["attentions"] = found  # where `cached_property` keeps it
+
+    @torch.inference_mode()
+    def _attentions(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[list[Array]]:
         if self.model.training:  # to say it to every part of a model takes as long as a step
             self.model.eval()
-        batch = collate([(self.tokenizers.source.encode(source), list(target_ids))], [0]).to(self.device)
+        batch = collate(pairs, list(range(len(pairs)))).to(self.device)
         output = self.model(batch.source, batch.source_mask, batch.inputs, need_weights=True)
-        return [weights[0].cpu().double().numpy() for weights in output.attentions or ()]
+        layers = [weights.cpu().double().numpy() for weights in output.attentions or ()]
+        return [
+            [layer[row, :, : len(target) + 1, : len(source) + 1] for layer in layers]
+            for row, (source, target) in enumerate(pairs)
+        ]
 
     def inspect(self, text: str, target: str | None = None, **wanted: Any) -> Look:
         """A look at one sentence: pieces, paths, probabilities and the weights of heads.

@@ -36,7 +36,21 @@ class Served:
 
     @property
     def worker(self):
-        return next(iter(self.server.pool.entries.values())).loaded.worker
+        return next(iter(self.server.pool.entries.values())).loaded.model.worker
+
+    @property
+    def rows(self) -> int:
+        """At work now."""
+        return asyncio.run_coroutine_threadsafe(self._observed(), self.loop).result().rows
+
+    @property
+    def waiting(self) -> int:
+        """Sentences that wait now."""
+        return asyncio.run_coroutine_threadsafe(self._observed(), self.loop).result().waiting
+
+    async def _observed(self) -> Server:
+        await self.server.observe()
+        return self.server
 
     def metric(self, name: str) -> float:
         lines = httpx.get(f"{self.url}/metrics").text.splitlines()

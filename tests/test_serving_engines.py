@@ -41,7 +41,7 @@ def test_what_the_engine_cannot_do_joins_the_running_batch(served, exported):
 
 
 def test_work_that_is_cancelled_before_it_has_begun_never_runs(served):
-    wait_until(lambda: served.server.rows == 0)
+    wait_until(lambda: served.rows == 0)
     texts = [f"May {day}, {year}" for day in range(1, 29) for year in range(1960, 1990)]
     tokens = served.metric("saccade_tokens_total")
     with (
@@ -50,8 +50,8 @@ def test_work_that_is_cancelled_before_it_has_begun_never_runs(served):
     ):
         next(response.iter_lines())
     wait_until(lambda: served.server.requests == 0)
-    assert served.server.waiting == 0
-    wait_until(lambda: served.server.rows == 0)
+    assert served.waiting == 0
+    wait_until(lambda: served.rows == 0)
     assert not served.worker._at_work
     assert served.metric("saccade_tokens_total") - tokens < 4 * len(texts)
     assert served.texts("Monday")

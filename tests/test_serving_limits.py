@@ -63,7 +63,7 @@ def test_a_client_that_goes_away_takes_its_rows_with_it(served):
         connection.close()
     wait_until(lambda: served.server.requests == 0)
     wait_until(lambda: served.metric("saccade_rows") == 0)
-    assert served.server.waiting == 0
+    assert served.waiting == 0
     assert served.metric("saccade_stopped_total") == stopped + 6
     assert not served.worker._at_work
     assert served.texts("Monday")
@@ -75,7 +75,7 @@ def test_a_stream_that_nobody_reads_any_more_stops(served):
             lines = response.iter_lines()
             assert next(lines) == "event: part"
         wait_until(lambda: served.server.requests == 0)
-    wait_until(lambda: served.server.rows == 0)
+    wait_until(lambda: served.rows == 0)
 
 
 def test_the_time_limit_stops_the_work(trained):
@@ -84,7 +84,7 @@ def test_the_time_limit_stops_the_work(trained):
         answer = served.translate([long_text(1), long_text(2)], **SLOW)
         assert answer.status_code == 504
         assert "not done in 0.3 seconds, and stopped" in answer.json()["error"]
-        wait_until(lambda: served.server.rows == 0)
+        wait_until(lambda: served.rows == 0)
         assert not served.worker._at_work
         assert served.texts("Monday")
 
@@ -98,7 +98,7 @@ def test_a_full_queue_refuses_with_a_time_to_come_back_and_service_returns(train
             outcomes.append(served.translate([long_text(number)] * 20, **SLOW).status_code)
 
         background = [in_background(ask, number) for number in range(12)]  # 240 where a few run and 40 may wait
-        wait_until(lambda: len(outcomes) > 0 or served.server.waiting >= 20)
+        wait_until(lambda: len(outcomes) > 0 or served.waiting >= 20)
         answer = served.translate(["Tuesday, May 4"] * 40)
         assert answer.status_code == 503
         assert int(answer.headers["Retry-After"]) >= 1
@@ -108,7 +108,7 @@ def test_a_full_queue_refuses_with_a_time_to_come_back_and_service_returns(train
             thread.join()
         assert 503 in outcomes
         assert set(outcomes) <= {200, 503, 504}
-        wait_until(lambda: served.server.rows == 0)
+        wait_until(lambda: served.rows == 0)
         assert served.texts("Monday")
 
 
@@ -126,10 +126,10 @@ def test_a_client_with_much_to_do_does_not_keep_another_waiting(trained):
         large = in_background(
             ask, "large", [f"May {day}, {year}" for day in range(1, 21) for year in range(1950, 1990)]
         )
-        wait_until(lambda: served.server.waiting > 100)
+        wait_until(lambda: served.waiting > 100)
         ask("small", ["Monday"])
         assert order == ["small"]
-        assert served.server.waiting > 0
+        assert served.waiting > 0
         large.join()
 
 

@@ -122,12 +122,13 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_file(
 ) -> None:
     source, whole, out = tmp_path / "in", tmp_path / "whole", tmp_path / "out"
     partial = tmp_path / "out.partial"
-    source.write_text("".join(line + "\n" for line in LINES))
+    source.write_text("".join(line + "\n" for line in LINES * 4))
     options = ["--beam", n_best or "1", "--device", "cpu", *(["--n-best", n_best] if n_best else [])]
     assert command("translate", trained, "-i", source, "-o", whole, *options).status == 0
     arguments = ["translate", str(trained), "-i", str(source), "-o", str(out), "--resume", *options]
     killed, sizes = 0, [0]
-    for rows in (1, 30, 70, 110):
+    for lines in (1, 100, 200, 350):  # more than a window apart
+        rows = lines * int(n_best or 1)
         run = start(run_main, *arguments)
         while run.is_alive() and (not partial.exists() or partial.read_bytes().count(b"\n") < rows):
             time.sleep(0.002)

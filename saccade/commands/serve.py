@@ -48,6 +48,7 @@ def serve(
     log_texts: Annotated[bool, typer.Option("--log-texts", help="Write users' texts into the log.")] = False,
 ) -> None:
     """Serve folders over HTTP: LibreTranslate's protocol, one of its own, and a page."""
+    from saccade.serving.remote import possible
     from saccade.serving.run import demo_folder, serve_folders
     from saccade.serving.settings import ServingSettings
 
@@ -56,6 +57,7 @@ def serve(
         port=port,
         engine=engine,
         device=device,
+        own_process=possible(),
         memory=memory,
         watch=watch,
         keys=keys,

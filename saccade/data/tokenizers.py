@@ -146,6 +146,8 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """`encode` for many texts, on all cores."""
+        if len(texts) == 1:  # other cores are not worth waking for one
+            return [self.encode(texts[0])]
         return [encoding.ids for encoding in self._library.encode_batch_fast([_encodable(text) for text in texts])]
 
     def sample(self, text: str, rate: float, seed: Seed) -> list[int]:

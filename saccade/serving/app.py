@@ -30,6 +30,8 @@ def create_app(server: Server) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         background = []
+        if server.settings.own_process and server.pool.entries:
+            background.append(asyncio.create_task(server.pool.warm_up()))
         if server.settings.reload_every:
             background.append(asyncio.create_task(server.pool.reload_changed()))
         if server.watch is not None:
@@ -64,6 +66,7 @@ def create_app(server: Server) -> FastAPI:
     @app.get("/metrics", tags=["server"], response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Counters and gauges, for Prometheus."""
+        await server.observe()
         return Response(server.metrics.page(), media_type=CONTENT_TYPE_LATEST)
 
     return app

@@ -1,4 +1,4 @@
-"""The thread that runs a model: sentences of all clients join one running batch.
+"""What runs a model: sentences of all clients join one running batch.
 
 Newcomers are let in between two steps: at once if nothing is at work; else when they have waited long enough for it to
 be done (`patience`). Those who join midway cost a copy of the state, and stand further back in it: a quarter to
@@ -25,7 +25,7 @@ from saccade.generation.search import Hypothesis
 from saccade.serving.queue import FairQueue
 from saccade.serving.schemas import Part, Result
 from saccade.serving.settings import ServingSettings
-from saccade.serving.tickets import Sentence, Ticket
+from saccade.serving.tickets import Kind, Sentence, Ticket
 from saccade.translator import ROWS, Translator
 
 log = logging.getLogger("saccade.serving")
@@ -33,43 +33,56 @@ T = TypeVar("T")
 
 STEPS = 12  # at least, between two times that some join those at work
 GATHER, LONGEST = 0.2, 0.1  # of the time the last batch took, and seconds: so long the next one waits for its clients
-SOON = 0.004  # seconds without a newcomer, after which nobody is waited for
+SOON = 0.02  # seconds without a newcomer, after which nobody is waited for
 MICRO = 1024  # tokens of a small batch, padding counted
 SO_FAR = 0.03  # seconds between two parts of a streamed translation
+TOGETHER, HELD = 16, 0.25  # texts that are finished together, and seconds that one waits for others
 
 Delivery = tuple[Ticket, Part | Result | Exception]
 
 
 class Worker:
-    """One thread a model. `submit`, `cancel` and `call` are for the event loop; the rest runs in the thread."""
+    """One a model. `submit`, `cancel` and `call` are for the event loop; the rest is the model's work, step by step.
+
+    It has a thread of its own or, with `loop`, takes its steps in that event loop, one between two looks at what else
+    there is to do: for a process that has nothing else, since two threads of Python keep each other waiting.
+    """
 
     def __init__(
-        self, translator: Translator, settings: ServingSettings, on_tokens: Callable[[int], None] = lambda count: None
+        self, translator: Translator, settings: ServingSettings, loop: asyncio.AbstractEventLoop | None = None
     ) -> None:
-        self.translator, self.on_tokens = translator, on_tokens
+        self.translator = translator
         self.queue = FairQueue(settings.max_waiting, settings.max_waiting_characters)
         self.rows = 0  # at work, for whoever wants to know
+        self.tokens = 0  # written so far
         self.in_batches = 0  # sentences in small batches
         self._messages: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._running: Running[Sentence] | None = None
         self._again: list[Sentence] = []
         self._at_work: dict[Ticket, set[Sentence]] = {}
         self._out: list[Delivery] = []
+        self._unfinished: list[Ticket] = []  # all their pieces are there, but something was lost
+        self._unfinished_since = 0.0
         self.patience = settings.patience
         self._waiting_since: float | None = None
         self._steps = 0  # since some were let in
         self._began, self._batch = time.monotonic(), 0  # of those at work: when they began, and how many they were
-        self._took = 0.0  # seconds, the last batch
+        self._took, self._ended = 0.0, 0.0  # seconds, the last batch, and when it was done
+        self._arrived, self._gathering = 0.0, False  # when the last sentence came, and whether others are waited for
         self._shown = 0.0
         self._batches = 0
         # A captured step belongs to one thread; CTranslate2 has as many workers of its own as there are threads.
         captured = translator.engine is translator.own_engine
         self._slots = 1 if captured else torch.get_num_threads()
+        self._captures = captured and translator.device.type == "cuda"
         self._helpers = ThreadPoolExecutor(self._slots, "saccade-batch")
         self._closing = False
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = threading.Thread(target=self._run, name="saccade-model", daemon=True)
-        self._thread.start()
+        self._loop = loop
+        self._next: asyncio.Handle | None = None  # the next step, if they are taken in the event loop
+        self._thread: threading.Thread | None = None
+        if loop is None:
+            self._thread = threading.Thread(target=self._run, name="saccade-model", daemon=True)
+            self._thread.start()
 
     # For the event loop.
 
@@ -77,14 +90,15 @@ class Worker:
         """The texts of a request wait for their turn; raises `Refused` where there is no room for them."""
         self._loop = asyncio.get_running_loop()
         self.queue.put(tickets, request)
-        self._messages.put(_nothing)
+        self._arrived = time.monotonic()
+        self._post(_nothing)
 
     def cancel(self, tickets: Sequence[Ticket], request: object) -> None:
         """Texts are no longer wanted: what waits is forgotten, what is at work leaves before the next step."""
         for ticket in tickets:
             ticket.over = True
         self.queue.remove(tickets, request)
-        self._messages.put(lambda: self._drop(tickets))
+        self._post(lambda: self._drop(tickets))
 
     async def call(self, function: Callable[[], T]) -> T:
         """Run something that needs the model, between two steps."""
@@ -97,44 +111,90 @@ class Worker:
                 except BaseException as error:
                     answer.set_exception(error)
 
-        self._messages.put(work)
+        self._post(work)
         return await asyncio.wrap_future(answer)
 
-    def close(self) -> None:
+    def _post(self, message: Callable[[], None]) -> None:
+        """To be done before the next step."""
+        self._messages.put(message)
+        if self._thread is None:
+            self._wake()
+
+    def _post_from_outside(self, message: Callable[[], None]) -> None:
+        """The same, for any thread."""
+        self._messages.put(message)
+        if self._thread is None and self._loop is not None:
+            self._loop.call_soon_threadsafe(self._wake)
+
+    async def close(self) -> None:
         """Stop, when what is at work is done."""
+        if self._thread is None:
+            while self._busy:
+                await asyncio.sleep(0.01)
+        else:
+            self._messages.put(self._stop)
+            await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._helpers.shutdown)
 
-        def stop() -> None:
-            self._closing = True
+    # In the event loop, if the steps are taken there.
 
-        self._messages.put(stop)
-        self._thread.join()
-        self._helpers.shutdown()
+    def _wake(self) -> None:
+        """The next step is to be taken as soon as it can be."""
+        assert self._loop is not None
+        if self._next is not None:
+            self._next.cancel()
+        self._next = self._loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        assert self._loop is not None
+        self._next = None
+        self._listen(0)
+        self._work()
+        pause = self._pause
+        if pause is not None and self._next is None:
+            self._next = (
+                self._loop.call_later(pause, self._take_turn) if pause else self._loop.call_soon(self._take_turn)
+            )
 
     # In the thread.
 
     def _run(self) -> None:
-        while True:
-            self._listen()
-            if self._closing and not self._busy:
-                return
-            try:
-                self._turn()
-            except Exception as error:  # whoever is at work is told; those who come next start afresh
-                log.exception("model failed")
-                self._running = None
-                for ticket in list(self._at_work):
-                    self._end(ticket, error)
-            self._tell()
+        while not self._closing or self._busy:
+            self._listen(self._pause)
+            self._work()
+
+    def _stop(self) -> None:
+        self._closing = True
+
+    # In either.
+
+    def _work(self) -> None:
+        try:
+            self._turn()
+        except Exception as error:  # whoever is at work is told; those who come next start afresh
+            log.exception("model failed")
+            self._running = None
+            for ticket in list(self._at_work):
+                self._end(ticket, error)
+        self._finish()
+        self._tell()
 
     @property
     def _busy(self) -> bool:
         running = self._running is not None and self._running.busy
         return running or bool(self._again) or (self.queue.sentences > 0 and self._batches < self._slots)
 
-    def _listen(self) -> None:
-        """Do what the event loop asks for; wait for it if there is nothing else to do."""
+    @property
+    def _pause(self) -> float | None:
+        """Seconds until there is something to do; None: not before somebody asks."""
+        if not self._busy:
+            return None
+        return SOON / 4 if self._gathering else 0
+
+    def _listen(self, wait: float | None) -> None:
+        """Do what was asked for, waiting for it so long; None: as long as it takes."""
         try:
-            self._messages.get(block=not self._busy)()
+            self._messages.get(block=wait != 0, timeout=wait)()
             while True:
                 self._messages.get_nowait()()
         except queue.Empty:
@@ -150,33 +210,28 @@ class Worker:
             self._steps += 1
             self._show()
             if not self._running.busy:
-                self._took = time.monotonic() - self._began
+                self._ended = time.monotonic()
+                self._took = self._ended - self._began
         self.rows = (self._running.rows if self._running is not None else 0) + self.in_batches
 
     def _due(self) -> bool:
         """Whether newcomers are let in now."""
         waiting = self.queue.sentences + len(self._again)
         if not waiting:
-            self._waiting_since = None
+            self._waiting_since, self._gathering = None, False
             return False
         at_work = self._running.sentences if self._running is not None else 0
         now = time.monotonic()
         if self._waiting_since is None:
             self._waiting_since = now
-        if not at_work:
-            self._gather(now)
-            return True
-        return self._steps >= STEPS and now - self._waiting_since >= self.patience
-
-    def _gather(self, now: float) -> None:
-        """Clients whose answers have just gone out ask again within milliseconds: a batch that starts without them
-        is a small one, and so is the next, which they are in."""
-        until = now + min(GATHER * self._took, LONGEST)
-        while self.queue.sentences < self._batch and time.monotonic() < until:
-            try:
-                self._messages.get(timeout=SOON)()
-            except queue.Empty:
-                return
+        if at_work:
+            return self._steps >= STEPS and now - self._waiting_since >= self.patience
+        # Clients whose answers have just gone out ask again within milliseconds: a batch that starts without them is a
+        # small one, and so is the next, which they are in.
+        until = max(self._waiting_since, self._ended) + min(GATHER * self._took, LONGEST)
+        missing = self.queue.sentences < self._batch
+        self._gathering = missing and now < until and now - max(self._arrived, self._ended) < SOON
+        return not self._gathering
 
     def _admit(self) -> None:
         self._waiting_since, self._steps = None, 0
@@ -225,8 +280,7 @@ class Worker:
 
     def _stepwise(self, sentence: Sentence) -> bool:
         """Whether it joins the running batch."""
-        own = sentence.ticket.kind.engine is self.translator.own_engine
-        return own and self.translator.device.type != "cuda"
+        return sentence.ticket.kind.engine is self.translator.own_engine and not self._captures
 
     def _start(self, sentences: list[Sentence]) -> None:
         """Sentences of like settings and width join those that are at work."""
@@ -251,7 +305,7 @@ class Worker:
                 self._batches += 1
                 self.in_batches += len(batch)
                 self._helpers.submit(self._search, batch).add_done_callback(
-                    lambda done, batch=batch: self._messages.put(lambda: self._searched(batch, done))  # type: ignore[misc]
+                    lambda done, batch=batch: self._post_from_outside(lambda: self._searched(batch, done))  # type: ignore[misc]
                 )
 
     def _search(self, batch: list[Sentence]) -> dict[Sentence, list[Hypothesis]]:
@@ -283,7 +337,7 @@ class Worker:
         if ticket.over:
             return
         kind, answer = ticket.kind, Guarded(hypotheses)
-        self.on_tokens(len(hypotheses[0].tokens) if hypotheses else 0)
+        self.tokens += len(hypotheses[0].tokens) if hypotheses else 0
         try:
             if sentence.finding is not None and sentence.first is not None:
                 ngram = stricter(kind.pool).no_repeat_ngram
@@ -294,11 +348,37 @@ class Worker:
                 return
             ticket.take(sentence.place, answer)
             if ticket.complete:
-                self._end(ticket, ticket.finish())
+                if (result := ticket.kind.ready(ticket)) is not None:
+                    self._end(ticket, result)
+                    return
+                self._unfinished_since = self._unfinished_since if self._unfinished else time.monotonic()
+                self._unfinished.append(ticket)
         except Exception as error:
-            if not isinstance(error, SaccadeError):
-                log.exception("answer failed")
-            self._end(ticket, error)
+            self._failed(ticket, error)
+
+    def _finish(self) -> None:
+        """Texts that take another look at the model are finished together: when there are some, or others are done."""
+        at_work = self._running is not None and self._running.busy
+        waited = time.monotonic() - self._unfinished_since >= HELD
+        if not self._unfinished or (at_work and not waited and len(self._unfinished) < TOGETHER):
+            return
+        kinds: dict[Kind, list[Ticket]] = {}
+        for ticket in self._unfinished:
+            if not ticket.over:
+                kinds.setdefault(ticket.kind, []).append(ticket)
+        self._unfinished = []
+        for kind, tickets in kinds.items():
+            try:
+                for ticket, result in zip(tickets, kind.finish(tickets), strict=True):
+                    self._end(ticket, result)
+            except Exception as error:
+                for ticket in tickets:
+                    self._failed(ticket, error)
+
+    def _failed(self, ticket: Ticket, error: Exception) -> None:
+        if not isinstance(error, SaccadeError):
+            log.error("answer failed", exc_info=error)
+        self._end(ticket, error)
 
     def _end(self, ticket: Ticket, outcome: Result | Exception) -> None:
         if not ticket.over:
@@ -336,6 +416,9 @@ class Worker:
         if not self._out or self._loop is None:
             return
         out, self._out = self._out, []
+        if self._thread is None:
+            _deliver(out)
+            return
         try:
             self._loop.call_soon_threadsafe(_deliver, out)
         except RuntimeError:  # the loop has closed: nobody listens

@@ -4,57 +4,41 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from saccade.config import Config
 from saccade.data.tokenizers import Tokenizers
 from saccade.errors import SaccadeError
-from saccade.folder import CONFIG, WEIGHTS, load, require
+from saccade.folder import CONFIG, WEIGHTS, require
 from saccade.models.build import build_model, with_shape
-from saccade.serving.batcher import Worker
+from saccade.serving.model import LocalModel, Model
 from saccade.serving.problems import Busy, NotFound
+from saccade.serving.remote import RemoteModel
 from saccade.serving.schemas import ModelCard
 from saccade.serving.settings import ServingSettings
-from saccade.serving.tickets import Kind
-from saccade.serving.told import Told
 from saccade.training.checkpoint import parameters_in
-from saccade.translator import Translator
 
 log = logging.getLogger("saccade.serving")
 
-KINDS = 64  # of requests whose settings and rules are kept, of each model
 OVERHEAD = 1.3  # bytes in memory to a byte of weights: packed copies, tokenizers, what is at work
 
 
 @dataclass(eq=False)
 class Loaded:
-    """A model in memory, with the thread that runs it. It is closed when it is retired and nobody uses it."""
+    """A model in memory. It is closed when it is retired and nobody uses it."""
 
-    translator: Translator
-    worker: Worker
+    model: Model
     version: str
     size: int
     users: int = 0
     retired: bool = False
     used: float = field(default_factory=time.monotonic)
-    kinds: OrderedDict[str, Kind] = field(default_factory=OrderedDict)
-
-    def kind(self, told: Told, search: dict[str, Any], each: bool) -> Kind:
-        """What requests that are told this have in common, made once for many."""
-        key = f"{told.key()} {each}"
-        if key not in self.kinds:
-            self.kinds[key] = Kind(self.translator, told, search)
-            if len(self.kinds) > KINDS:
-                self.kinds.popitem(last=False)
-        self.kinds.move_to_end(key)
-        return self.kinds[key]
+    tokens: int = 0  # written, as far as they were counted
 
 
 @dataclass(eq=False)
@@ -75,10 +59,10 @@ class ModelPool:
     """Folders by name, and those of them that are loaded, within a budget of memory."""
 
     def __init__(
-        self, folders: Sequence[Path], settings: ServingSettings, start: Callable[[Translator], Worker]
+        self, folders: Sequence[Path], settings: ServingSettings, before_closing: Callable[[Loaded], Awaitable[object]]
     ) -> None:
-        """`start` makes the worker of a translator."""
-        self.settings, self._start = settings, start
+        """`before_closing`: a last look at a model."""
+        self.settings, self._before_closing = settings, before_closing
         self.budget = int(settings.memory * 2**30)
         self.entries: dict[str, Entry] = {}
         for folder in folders:
@@ -114,7 +98,7 @@ class ModelPool:
 
     def card(self, entry: Entry) -> ModelCard:
         loaded = entry.loaded
-        engine = "" if loaded is None else loaded.translator.engine.name
+        engine = "" if loaded is None else loaded.model.engine
         return entry.card.model_copy(update={"loaded": loaded is not None, "engine": engine or self.settings.engine})
 
     @property
@@ -126,7 +110,9 @@ class ModelPool:
     async def use(self, entry: Entry) -> AsyncIterator[Loaded]:
         """The model, loaded if need be; it stays while it is used, whatever becomes of its folder."""
         loaded = entry.loaded or await self._load(entry)
-        while loaded.retired:  # between its loading and now
+        while loaded.retired or loaded.model.gone:  # between its loading and now
+            if loaded is entry.loaded:
+                await self.retire(entry)
             loaded = entry.loaded or await self._load(entry)
         loaded.users += 1
         loaded.used = time.monotonic()
@@ -148,18 +134,27 @@ class ModelPool:
             async with entry.lock:
                 if entry.loaded is None:
                     await self._make_room(entry)
-                    entry.loaded = await asyncio.to_thread(self._read, entry)
+                    entry.loaded = await self._read(entry)
                 return entry.loaded
         finally:
             entry.loading = None
 
-    def _read(self, entry: Entry) -> Loaded:
+    async def _read(self, entry: Entry) -> Loaded:
         began = time.monotonic()
-        version = version_of(entry.folder)
-        translator = load(entry.folder, self.settings.device, engine=self.settings.engine)
+        version = await asyncio.to_thread(version_of, entry.folder)
+        if self.settings.own_process:
+            model: Model = await RemoteModel.start(entry.folder, self.settings)
+        else:
+            model = await asyncio.to_thread(LocalModel.load, entry.folder, self.settings)
         seconds = round(time.monotonic() - began, 3)
         log.info("model loaded", extra={"fields": {"model": entry.name, "version": version, "seconds": seconds}})
-        return Loaded(translator, self._start(translator), version, entry.size)
+        return Loaded(model, version, entry.size)
+
+    async def warm_up(self) -> None:
+        """Load the first model before anybody asks for it."""
+        with suppress(SaccadeError, Busy):  # whoever asks is told why
+            async with self.use(self.named(None)):
+                pass
 
     async def _make_room(self, wanted: Entry) -> None:
         """Let the least recently used leave, until there is room for one more."""
@@ -189,7 +184,8 @@ class ModelPool:
             await self._close(loaded)
 
     async def _close(self, loaded: Loaded) -> None:
-        await asyncio.to_thread(loaded.worker.close)
+        await self._before_closing(loaded)
+        await loaded.model.close()
         self._leaving.discard(loaded)
         async with self._freed:
             self._freed.notify_all()
@@ -210,7 +206,7 @@ class ModelPool:
     async def _reload(self, entry: Entry) -> None:
         async with entry.lock:
             try:
-                fresh = await asyncio.to_thread(self._read, entry)
+                fresh = await self._read(entry)
                 entry.card = (await asyncio.to_thread(_entry, entry.name, entry.folder)).card
             except SaccadeError as error:  # half written, perhaps: the old one goes on
                 log.warning("model not reloaded", extra={"fields": {"model": entry.name, "why": str(error)}})
@@ -224,7 +220,7 @@ class ModelPool:
             if entry.loading is not None:
                 await asyncio.wait([entry.loading])
         for loaded in self.loaded:
-            await asyncio.to_thread(loaded.worker.close)
+            await loaded.model.close()
 
 
 def version_of(folder: Path) -> str:

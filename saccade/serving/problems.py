@@ -52,3 +52,8 @@ def as_refused(error: Exception) -> Refused | None:
     if isinstance(error, Refused):
         return error
     return Wrong(str(error)) if isinstance(error, SaccadeError) else None
+
+
+KINDS: dict[str, type[Exception]] = {
+    kind.__name__: kind for kind in (Wrong, NotFound, TooLarge, TooMany, Busy, TooSlow, SaccadeError)
+}

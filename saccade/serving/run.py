@@ -17,6 +17,7 @@ from saccade.errors import SaccadeError
 from saccade.folder import CONFIG, WEIGHTS
 from saccade.serving.app import create_app
 from saccade.serving.logs import log_to_stderr
+from saccade.serving.loops import quickest_loop, settled
 from saccade.serving.security import check_exposure
 from saccade.serving.server import Server
 from saccade.serving.settings import ServingSettings
@@ -46,8 +47,8 @@ def serve_folders(folders: Sequence[Path], settings: ServingSettings, open_page:
         create_app(server), log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=5
     )
     log_to_stderr()
-    # uvicorn knows which loop is the quickest that is installed.
-    loop = (config.get_loop_factory() or asyncio.new_event_loop)()
+    loop = quickest_loop()
+    settled()
     try:
         loop.run_until_complete(_serve(server, _Uvicorn(config), listener))
     finally:

@@ -8,21 +8,17 @@ from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from saccade.serving.batcher import Worker
 from saccade.serving.cache import AnswerCache
 from saccade.serving.metrics import Metrics
+from saccade.serving.model import Asked, State
 from saccade.serving.pool import Entry, Loaded, ModelPool
-from saccade.serving.problems import Busy, NotFound, TooLarge, TooSlow
+from saccade.serving.problems import Busy, NotFound, TooLarge
 from saccade.serving.schemas import Part, Result
 from saccade.serving.settings import ServingSettings
-from saccade.serving.tickets import Deliver, Kind, Ticket
 from saccade.serving.told import Told
 from saccade.serving.watch import Watch
-from saccade.translator import Translator
 
 log = logging.getLogger("saccade.serving")
-
-AT_ONCE = 4_000  # characters that are made ready in the event loop; more of them in a thread
 
 
 class Answer(NamedTuple):
@@ -40,23 +36,22 @@ class Server:
         self.settings = settings or ServingSettings()
         self.cache = AnswerCache(int(self.settings.cache * 2**20))
         self.metrics = Metrics(self)
-        self.pool = ModelPool(folders, self.settings, self._worker)
+        self.pool = ModelPool(folders, self.settings, self._state)
+        self.rows = self.waiting = 0  # of all models, when they were last asked
         self.watch = None if self.settings.watch is None else Watch(self.settings.watch, self.pool.add)
         self.draining = False
         self.requests = 0  # at work
 
-    def _worker(self, translator: Translator) -> Worker:
-        return Worker(translator, self.settings, self.metrics.tokens.inc)
+    async def observe(self) -> None:
+        """Ask all models how they stand, for the metrics."""
+        states = [await self._state(loaded) for loaded in self.pool.loaded]
+        self.rows, self.waiting = sum(state.rows for state in states), sum(state.waiting for state in states)
 
-    @property
-    def rows(self) -> int:
-        """Rows at work, of all models."""
-        return sum(loaded.worker.rows for loaded in self.pool.loaded)
-
-    @property
-    def waiting(self) -> int:
-        """Sentences that wait, for all models."""
-        return sum(loaded.worker.queue.sentences for loaded in self.pool.loaded)
+    async def _state(self, loaded: Loaded) -> State:
+        state = await loaded.model.state()
+        self.metrics.tokens.inc(state.tokens - loaded.tokens)
+        loaded.tokens = state.tokens
+        return state
 
     def choose(self, model: str | None = None, source: str | None = None, target: str | None = None) -> Entry:
         """The folder for a request: by name, or by its languages, or the first."""
@@ -117,52 +112,27 @@ class Server:
         search = told.settings(entry.beam, self.settings.max_beam)
         with self.counted():
             async with self.pool.use(entry) as loaded:
-                kind = loaded.kind(told, search, each=prefixes is not None or bool(told.must))
+                asked_for = told.key()
                 keys = [
-                    (loaded.version, entry.name, told.key(), prefixes and prefixes[i], t) for i, t in enumerate(texts)
+                    (loaded.version, entry.name, asked_for, prefixes and prefixes[i], t) for i, t in enumerate(texts)
                 ]
                 known = {i: found for i, key in enumerate(keys) if (found := self.cache.get(key, i)) is not None}
                 for result in known.values():
                     yield result
-                asked = [i for i in range(len(texts)) if i not in known]
-                if not asked:
+                left = {i for i in range(len(texts)) if i not in known}
+                if not left:
                     return
-                inbox: asyncio.Queue[Part | Result | Exception] = asyncio.Queue()
-                made = _make(kind, texts, asked, client, prefixes, streamed, inbox.put_nowait)
-                ready = await asyncio.to_thread(list, made) if sum(map(len, texts)) > AT_ONCE else list(made)
-                async with aclosing(self.answers(loaded, ready, inbox)) as answers:
-                    async for event in answers:
-                        if isinstance(event, Result):
-                            self.cache.put(keys[event.index], event)
-                        yield event
-
-    async def answers(
-        self, loaded: Loaded, tickets: list[Ticket], inbox: "asyncio.Queue[Part | Result | Exception]"
-    ) -> AsyncGenerator[Part | Result, None]:
-        """What becomes of texts; those that are not done when nobody listens any more are stopped."""
-        request, left = object(), {ticket.index: ticket for ticket in tickets}
-        seconds = self.settings.time_limit
-        late = TooSlow(f"not done in {seconds:g} seconds, and stopped; send less at a time")
-        alarm = asyncio.get_running_loop().call_later(seconds, inbox.put_nowait, late)
-        try:
-            for ticket in tickets:
-                if ticket.complete:  # nothing to translate in it
-                    ticket.over = True
-                    del left[ticket.index]
-                    yield ticket.finish()
-            loaded.worker.submit(list(left.values()), request)
-            while left:
-                event = await inbox.get()
-                if isinstance(event, Exception):
-                    raise event
-                if isinstance(event, Result):
-                    del left[event.index]
-                yield event
-        finally:
-            alarm.cancel()
-            if left:
-                self.metrics.stopped.inc(len(left))
-                loaded.worker.cancel(list(left.values()), request)
+                each = None if prefixes is None else [prefixes[i] for i in sorted(left)]
+                asked = Asked([(i, texts[i]) for i in sorted(left)], told, asked_for, search, each, client, streamed)
+                try:
+                    async with aclosing(loaded.model.translate(asked)) as answers:
+                        async for event in answers:
+                            if isinstance(event, Result):
+                                left.discard(event.index)
+                                self.cache.put(keys[event.index], event)
+                            yield event
+                finally:
+                    self.metrics.stopped.inc(len(left))
 
     @contextmanager
     def counted(self) -> Iterator[None]:
@@ -189,16 +159,3 @@ class Server:
 def mended(text: str) -> str:
     """Without halves of surrogate pairs, which JSON lets through and no answer could repeat."""
     return text.encode("utf-8", "replace").decode("utf-8")
-
-
-def _make(
-    kind: Kind,
-    texts: Sequence[str],
-    asked: Sequence[int],
-    client: str,
-    prefixes: list[str] | None,
-    streamed: bool,
-    deliver: Deliver,
-) -> Iterator[Ticket]:
-    for i in asked:
-        yield kind.ticket(texts[i], i, client, prefixes[i] if prefixes else None, streamed, deliver)

@@ -9,7 +9,7 @@ from saccade.generation.orders import Book, Job
 from saccade.serving.answers import result_of
 from saccade.serving.schemas import Part, Result
 from saccade.serving.told import Told
-from saccade.text.pipeline import Line, Pipeline
+from saccade.text.pipeline import Line, Made, Pipeline
 from saccade.translator import Translation, Translator, pool_of
 
 Deliver = Callable[[Part | Result | Exception], None]
@@ -42,6 +42,19 @@ class Kind:
         prepared = self.pipeline.prepare([text], index + 1, prefix=prefix, must=must)
         jobs = self.translator.told(prepared.pieces, self.settings, index + 1, **prepared.told)
         return Ticket(self, prepared.lines[0], prepared.pieces, jobs, index, client, streamed, deliver)
+
+    def ready(self, ticket: "Ticket") -> Result | None:
+        """The answer of a text whose pieces are all there; None: the model must be asked again to finish it."""
+        translation = self.pipeline.ready(*ticket.made)
+        return None if translation is None else self._result(ticket, translation)
+
+    def finish(self, tickets: Sequence["Ticket"]) -> list[Result]:
+        """The answers of texts whose pieces are all there."""
+        translations = self.pipeline.finish([ticket.made for ticket in tickets])
+        return [self._result(ticket, translation) for ticket, translation in zip(tickets, translations, strict=True)]
+
+    def _result(self, ticket: "Ticket", translation: Translation) -> Result:
+        return result_of(translation, self.translator, self.told, ticket.index)
 
 
 @dataclass(eq=False)
@@ -97,11 +110,10 @@ class Ticket:
         kind = self.kind
         self.parts[place] = kind.translator.translation(self.pieces[place], answer, kind.settings, self.index + 1)
 
-    def finish(self) -> Result:
-        """The answer, all pieces being there."""
-        parts = [part for part in self.parts if part is not None]
-        translation = self.kind.pipeline.finish(self.line, parts)
-        return result_of(translation, self.kind.translator, self.kind.told, self.index)
+    @property
+    def made(self) -> Made:
+        """What there is to finish, all pieces being there."""
+        return self.line, [part for part in self.parts if part is not None]
 
     def so_far(self, writing: Callable[[int], str | None]) -> str:
         """The beginning of the translation: `writing` says what is written of a piece, None for nothing."""

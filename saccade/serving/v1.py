@@ -9,10 +9,8 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel
 
-from saccade.serving.alternatives import alternatives as alternatives_of
 from saccade.serving.clients import client_of
-from saccade.serving.looks import look_json
-from saccade.serving.problems import NotFound, as_refused
+from saccade.serving.problems import NotFound, Wrong, as_refused
 from saccade.serving.schemas import (
     Alternatives,
     AlternativesRequest,
@@ -99,7 +97,12 @@ async def alternatives(request: AlternativesRequest, server: TheServer, client: 
     """Words that could come next in a translation, each with the whole translation that would follow."""
     entry = server.pool.named(request.model)
     text, prefix = mended(request.text), mended(request.prefix)
-    return await alternatives_of(server, entry, text, prefix, request.count, client)
+    server.check([text, prefix])
+    if not text.strip():
+        raise Wrong("text is blank, so nothing can stand in its translation; give a sentence")
+    with server.counted():
+        async with server.pool.use(entry) as loaded:
+            return await loaded.model.alternatives(text, prefix, request.count, client)
 
 
 @router.post("/look", responses=PROBLEMS, response_model=dict[str, Any])
@@ -110,11 +113,7 @@ async def look(request: LookRequest, server: TheServer) -> Response:
     entry = server.pool.named(request.model)
     with server.counted():
         async with server.pool.use(entry) as loaded:
-            shown = await loaded.worker.call(
-                lambda: look_json(
-                    loaded.translator, entry.name, text, target, request.layers, request.heads, request.n_best
-                )
-            )
+            shown = await loaded.model.look(entry.name, text, target, request.layers, request.heads, request.n_best)
     return Response(shown, media_type="application/json")
 
 

@@ -17,6 +17,7 @@ needs two. Numbers that the translation has beyond those of the source are left 
 import re
 import unicodedata
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -57,7 +58,8 @@ def numbers_in(text: str) -> list[Found]:
     return found
 
 
-def values(run: str) -> set[Value]:
+@lru_cache(4096)
+def values(run: str) -> frozenset[Value]:
     """What a run of digits and separators can mean: `1.234` is a thousand and more, or one and a fraction."""
     groups = [_ascii(group) for group in _GROUP.findall(run)]
     thousands = all(len(group) == 3 for group in groups[1:]) and (len(groups) == 1 or len(groups[0]) <= 3)
@@ -66,7 +68,7 @@ def values(run: str) -> set[Value]:
         # Three digits may be thousands: there, zeros say something.
         fraction = groups[-1] if len(groups[-1]) == 3 else groups[-1].rstrip("0")
         meant.add((_whole("".join(groups[:-1])), fraction))
-    return meant
+    return frozenset(meant)
 
 
 def survivors(
@@ -80,7 +82,7 @@ def survivors(
     used: list[Found] = []
     result: list[Found | None] = [None] * len(numbers)
 
-    def settle(meant: list[set[Value]]) -> None:
+    def settle(meant: Sequence[AbstractSet[Value]]) -> None:
         # Long numbers first, and whole runs before pieced ones: `12` must not be made of the `1` and the `2` of others.
         for i in sorted(range(len(numbers)), key=lambda i: -(numbers[i].end - numbers[i].start)):
             if result[i] is not None:
@@ -105,9 +107,9 @@ def survivors(
     return result
 
 
-def _candidates(text: str) -> list[tuple[Found, set[Value]]]:
+def _candidates(text: str) -> list[tuple[Found, AbstractSet[Value]]]:
     """Every row of neighbouring groups that can be a number, the fewest groups first."""
-    found = []
+    found: list[tuple[int, Found, AbstractSet[Value]]] = []
     for run in _RUN.finditer(text):
         groups = list(_GROUP.finditer(run.group()))
         for i in range(len(groups)):
@@ -196,6 +198,8 @@ def _overlaps(place: tuple[int, int], others: Sequence[tuple[int, int]]) -> bool
 
 
 def _ascii(digits: str) -> str:
+    if digits.isascii():
+        return digits
     return "".join(str(unicodedata.decimal(c)) if not c.isascii() and c.isdecimal() else c for c in digits)
 
 

@@ -5,6 +5,7 @@ A line that fits, and whose translation has all that must be in it, is what the 
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from saccade.errors import SaccadeError
@@ -31,6 +32,10 @@ class Line(NamedTuple):
     def texts(self) -> list[str]:
         """What is translated of it; one with nothing to translate takes the place of one, blank."""
         return [self.marked.plain[start:end] for start, end in self.segments] or [""]
+
+
+TOGETHER = 64  # lines that are finished at once
+Made = tuple[Line, Sequence["Translation"]]  # a line, and what was made of its pieces
 
 
 class Prepared(NamedTuple):
@@ -99,8 +104,9 @@ class Pipeline:
         translated = self.translator.stream(
             prepared.pieces, shown, first=first, scored=scored, **prepared.told, **self.search
         )
-        for line in prepared.lines:
-            yield self.finish(line, [next(translated) for _ in line.texts])
+        lines = iter(prepared.lines)
+        while some := list(islice(lines, TOGETHER)):
+            yield from self.finish([(line, [next(translated) for _ in line.texts]) for line in some])
 
     def prepare(
         self,
@@ -111,7 +117,7 @@ class Pipeline:
         must: "Phrases | None" = None,
         allowed: "Phrases | None" = None,
     ) -> Prepared:
-        """The first half: what the model is to translate. `finish` makes a text of what it says to each line."""
+        """The first half: what the model is to translate. `finish` makes texts of what it says to each line."""
         if prefix or must or allowed:
             self.protection = self._protection(told=True)
         lines = [self._prepare(text, number) for number, text in enumerate(texts, start=first)]
@@ -158,28 +164,77 @@ class Pipeline:
     def _fits(self, text: str) -> bool:
         return fits(text, self.translator.tokenizers.source, self.limits)
 
-    def finish(self, line: Line, parts: Sequence["Translation"]) -> "Translation":
-        """The second half: the translation of a line from those of its pieces."""
+    def finish(self, made: Sequence[Made]) -> list["Translation"]:
+        """The second half: translations of lines from those of their pieces.
+
+        What the model must be asked for again, where something was lost, it is asked for all of them at once.
+        """
+        done = [self.ready(*one) for one in made]
+        lost = [one for one, ready in zip(made, done, strict=True) if ready is None]
+        ranked = [
+            [(line, [_nth(part, rank) for part in parts]) for rank in range(_ranks(parts))] for line, parts in lost
+        ]
+        joined = iter(self._joined([one for ranks in ranked for one in ranks]))
+        mended = (
+            self._finished(parts, list(islice(joined, len(ranks))))
+            for (_, parts), ranks in zip(lost, ranked, strict=True)
+        )
+        return [next(mended) if ready is None else ready for ready in done]
+
+    def ready(self, line: Line, parts: Sequence["Translation"]) -> "Translation | None":
+        """The translation of a line of which nothing was lost, for which the model need not be asked again."""
         if not line.segments:
-            blank = parts[0]
-            return replace(blank, source=line.source, text=source_itself(line.marked))
-        most = max(len(part.n_best) for part in parts)
-        if most == 0:
-            return self._joined(line, parts)
-        made = [self._joined(line, [_nth(part, rank) for part in parts]) for rank in range(most)]
-        if made == parts[0].n_best:
+            return replace(parts[0], source=line.source, text=source_itself(line.marked))
+        whole: list[Translation] = []
+        for rank in range(_ranks(parts)):
+            untouched = self._untouched(line, [_nth(part, rank) for part in parts])
+            if untouched is None:
+                return None
+            whole.append(untouched)
+        return self._finished(parts, whole)
+
+    @staticmethod
+    def _finished(parts: Sequence["Translation"], joined: list["Translation"]) -> "Translation":
+        """One translation of several, the best first, as many as were asked for."""
+        if not any(part.n_best for part in parts):
+            return joined[0]
+        if joined == parts[0].n_best:
             return parts[0]
-        best = replace(made[0], n_best=[])
-        best.n_best.extend([best, *made[1:]])
+        best = replace(joined[0], n_best=[])
+        best.n_best.extend([best, *joined[1:]])
         return best
 
-    def _joined(self, line: Line, parts: Sequence["Translation"]) -> "Translation":
-        """One translation of a line from those of its segments."""
+    def _joined(self, made: Sequence[Made]) -> list["Translation"]:
+        """Translations of lines from those of their segments."""
+        done = {i: whole for i, one in enumerate(made) if (whole := self._untouched(*one)) is not None}
+        mended = [i for i in range(len(made)) if i not in done]
+        self.translator.attend([made[i][1][0] for i in mended if len(made[i][1]) == 1])
+        placed = [(i, *self._placed(*made[i])) for i in mended]
+        scored = [(i, text) for i, text, _ in placed if self._held(made[i][0].source, text, made[i][1])]
+        forced = self.translator.forced_all([(made[i][0].source, text) for i, text in scored])
+        known = {i: found for (i, _), found in zip(scored, forced, strict=True)}
+        for i, text, notes in placed:
+            line, parts = made[i]
+            if i in known:
+                done[i] = replace(known[i], parts=list(parts), notes=notes)
+            else:
+                done[i] = _summed(line.source, text, parts, notes)
+        return [done[i] for i in range(len(made))]
+
+    def _untouched(self, line: Line, parts: Sequence["Translation"]) -> "Translation | None":
+        """What the model made of a line that it was given as it is, if nothing was lost."""
         marked = line.marked
-        untouched = line.segments == [(0, len(line.source))] and marked.plain == line.source
+        if line.segments != [(0, len(line.source))] or marked.plain != line.source:
+            return None
+        if self.protection.losses(line.source, marked.spans, parts[0].text):
+            return None
+        notes = [*parts[0].notes, *self._ended_early(parts[0])]
+        return replace(parts[0], notes=notes) if notes != parts[0].notes else parts[0]
+
+    def _placed(self, line: Line, parts: Sequence["Translation"]) -> tuple[str, list[str]]:
+        """The text of a line with all that must be in it, and what was done."""
+        marked = line.marked
         notes = [note for part in parts for note in (*part.notes, *self._ended_early(part))]
-        if untouched and not self.protection.losses(line.source, marked.spans, parts[0].text):
-            return replace(parts[0], notes=notes) if notes != parts[0].notes else parts[0]
         text = ""
         pieces: list[Piece] = []
         for (start, end), part in zip(line.segments, parts, strict=True):
@@ -191,9 +246,8 @@ class Pipeline:
             text += said
         placed, done = place(marked, text, pieces, self.protection)
         before, after = marked.plain[: line.segments[0][0]], marked.plain[line.segments[-1][1] :]
-        placed = before + placed + after
         split = [f"split into {len(parts)}"] if len(parts) > 1 else []
-        return self._said(line.source, placed, parts, [*split, *notes, *done])
+        return before + placed + after, [*split, *notes, *done]
 
     def _ended_early(self, part: "Translation") -> list[str]:
         """A word on a translation that the model's positions had no room to end."""
@@ -205,23 +259,25 @@ class Pipeline:
             written += len(self.translator.tokenizers.source.encode(part.source)) + 1
         return [f"may have ended early, at the {longest:,} positions of the model"] if written >= longest else []
 
-    def _said(self, source: str, text: str, parts: Sequence["Translation"], notes: list[str]) -> "Translation":
-        """The translation as a whole: scored as such where the model can hold it, else the sum of its parts."""
-        held = self._fits(source) and fits(text, self.translator.tokenizers.target, self.limits)
-        if len(parts) == 1 and held:
-            return replace(self.translator.forced(source, text), parts=list(parts), notes=notes)
-        return replace(
-            parts[0],
-            source=source,
-            text=text,
-            score=sum(part.score for part in parts),
-            tokens=[token for part in parts for token in part.tokens],
-            n_best=[],
-            parts=list(parts),
-            notes=notes,
-            _ids=[],
-            _translator=None,
-        )
+    def _held(self, source: str, text: str, parts: Sequence["Translation"]) -> bool:
+        """Whether the model can hold the translation as a whole, to score it."""
+        return len(parts) == 1 and self._fits(source) and fits(text, self.translator.tokenizers.target, self.limits)
+
+
+def _summed(source: str, text: str, parts: Sequence["Translation"], notes: list[str]) -> "Translation":
+    """A translation that is known by its parts alone."""
+    return replace(
+        parts[0],
+        source=source,
+        text=text,
+        score=sum(part.score for part in parts),
+        tokens=[token for part in parts for token in part.tokens],
+        n_best=[],
+        parts=list(parts),
+        notes=notes,
+        _ids=[],
+        _translator=None,
+    )
 
 
 def _spread(name: str, given: Any, counts: Sequence[int], first: int) -> list[Any]:
@@ -242,6 +298,10 @@ def _spread(name: str, given: Any, counts: Sequence[int], first: int) -> list[An
             )
         spread += [value] * count
     return spread
+
+
+def _ranks(parts: Sequence["Translation"]) -> int:
+    return max(1, *(len(part.n_best) for part in parts))
 
 
 def _nth(part: "Translation", rank: int) -> "Translation":

@@ -1,0 +1,190 @@
+"""A model that answers: what a server asks of it, and one that does it in this process.
+
+`saccade.serving.remote` is one that does the same in a process of its own.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from saccade.folder import load
+from saccade.serving.alternatives import AS_IT_IS, by_word, following, next_pieces
+from saccade.serving.batcher import Worker
+from saccade.serving.looks import look_json
+from saccade.serving.problems import TooSlow
+from saccade.serving.schemas import Alternatives, Part, Result
+from saccade.serving.settings import ServingSettings
+from saccade.serving.tickets import Kind, Ticket
+from saccade.serving.told import Told
+from saccade.translator import Translator
+
+KINDS = 64  # of requests whose settings and rules are kept
+AT_ONCE = 4_000  # characters that are made ready in the event loop; more of them in a thread
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Texts of one request, each with its number in it."""
+
+    texts: Sequence[tuple[int, str]]
+    told: Told
+    key: str  # `told.key()`
+    search: dict[str, Any]  # `told.settings`, checked
+    prefixes: Sequence[str] | None  # one each
+    client: str
+    streamed: bool
+
+    @property
+    def each(self) -> bool:
+        """Whether something is said of single texts."""
+        return self.prefixes is not None or bool(self.told.must)
+
+
+class State(NamedTuple):
+    """How it stands with a model."""
+
+    rows: int  # at work
+    waiting: int  # sentences
+    tokens: int  # written since it was loaded
+
+
+class Model(Protocol):
+    """What answers the requests of a server."""
+
+    engine: str  # its name
+
+    @property
+    def gone(self) -> bool:
+        """Whether it can answer no more."""
+
+    def translate(self, asked: Asked) -> AsyncGenerator[Part | Result, None]:
+        """Parts as they are written and results as they are finished. Close it (`aclosing`), and the work stops."""
+
+    async def alternatives(self, text: str, prefix: str, count: int, client: str) -> Alternatives:
+        """Words that could follow `prefix` in a translation of `text`, and the translations that go on with them."""
+
+    async def look(
+        self,
+        name: str,
+        text: str,
+        target: str | None,
+        layers: Collection[int] | None,
+        heads: Collection[int] | None,
+        n_best: int,
+    ) -> str:
+        """Where every head looked, as JSON."""
+
+    async def state(self) -> State:
+        """How it stands."""
+
+    async def close(self) -> None:
+        """Stop, when what is at work is done."""
+
+
+class LocalModel:
+    """A model with the thread that runs it."""
+
+    gone = False
+
+    def __init__(
+        self, translator: Translator, settings: ServingSettings, loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
+        """`loop`: the event loop to take the steps in, rather than in a thread (`Worker`)."""
+        self.translator, self.settings = translator, settings
+        self.engine = translator.engine.name
+        self.worker = Worker(translator, settings, loop)
+        self._kinds: OrderedDict[str, Kind] = OrderedDict()
+
+    @classmethod
+    def load(
+        cls, folder: Path, settings: ServingSettings, loop: asyncio.AbstractEventLoop | None = None
+    ) -> "LocalModel":
+        return cls(load(folder, settings.device, engine=settings.engine), settings, loop)
+
+    def kind(self, told: Told, key: str, search: dict[str, Any], each: bool) -> Kind:
+        """What requests that are told this have in common, made once for many."""
+        key = f"{key} {each}"
+        if key not in self._kinds:
+            self._kinds[key] = Kind(self.translator, told, search)
+            if len(self._kinds) > KINDS:
+                self._kinds.popitem(last=False)
+        self._kinds.move_to_end(key)
+        return self._kinds[key]
+
+    async def translate(self, asked: Asked) -> AsyncGenerator[Part | Result, None]:
+        kind = self.kind(asked.told, asked.key, asked.search, asked.each)
+        inbox: asyncio.Queue[Part | Result | Exception] = asyncio.Queue()
+
+        def made() -> Iterator[Ticket]:
+            prefixes: Sequence[str | None] = asked.prefixes or [None] * len(asked.texts)
+            for (index, text), prefix in zip(asked.texts, prefixes, strict=True):
+                yield kind.ticket(text, index, asked.client, prefix, asked.streamed, inbox.put_nowait)
+
+        many = sum(len(text) for _, text in asked.texts) > AT_ONCE
+        tickets = await asyncio.to_thread(list, made()) if many else list(made())
+        async with aclosing(self._answers(tickets, inbox)) as answers:
+            async for event in answers:
+                yield event
+
+    async def _answers(
+        self, tickets: list[Ticket], inbox: "asyncio.Queue[Part | Result | Exception]"
+    ) -> AsyncGenerator[Part | Result, None]:
+        """What becomes of texts; those that are not done when nobody listens any more are stopped."""
+        request, left = object(), {ticket.index: ticket for ticket in tickets}
+        seconds = self.settings.time_limit
+        late = TooSlow(f"not done in {seconds:g} seconds, and stopped; send less at a time")
+        alarm = asyncio.get_running_loop().call_later(seconds, inbox.put_nowait, late)
+        try:
+            for ticket in tickets:
+                if ticket.complete:  # nothing to translate in it
+                    ticket.over = True
+                    del left[ticket.index]
+                    yield ticket.kind.finish([ticket])[0]
+            self.worker.submit(list(left.values()), request)
+            while left:
+                event = await inbox.get()
+                if isinstance(event, Exception):
+                    raise event
+                if isinstance(event, Result):
+                    del left[event.index]
+                yield event
+        finally:
+            alarm.cancel()
+            if left:
+                self.worker.cancel(list(left.values()), request)
+
+    async def alternatives(self, text: str, prefix: str, count: int, client: str) -> Alternatives:
+        translator, kind = self.translator, self.kind(AS_IT_IS, AS_IT_IS.key(), dict(AS_IT_IS.search), each=True)
+        (job,) = translator.told([text], kind.settings)
+        begun = translator.tokenizers.target.encode(prefix.strip()) if prefix.strip() else []
+        pieces = await self.worker.call(lambda: next_pieces(translator, job.source, begun, count))
+        inbox: asyncio.Queue[Part | Result | Exception] = asyncio.Queue()
+        tickets = following(kind, text, job, begun, [piece for piece, _ in pieces], client, inbox.put_nowait)
+        said: dict[int, str] = {}
+        async with aclosing(self._answers(tickets, inbox)) as answers:
+            async for event in answers:
+                if isinstance(event, Result):
+                    said[event.index] = event.translations[0].text
+        before = translator.tokenizers.target.decode(begun)
+        return by_word([(said[i], probability) for i, (_, probability) in enumerate(pieces)], before, count)
+
+    async def look(
+        self,
+        name: str,
+        text: str,
+        target: str | None,
+        layers: Collection[int] | None,
+        heads: Collection[int] | None,
+        n_best: int,
+    ) -> str:
+        return await self.worker.call(lambda: look_json(self.translator, name, text, target, layers, heads, n_best))
+
+    async def state(self) -> State:
+        return State(self.worker.rows, self.worker.queue.sentences, self.worker.tokens)
+
+    async def close(self) -> None:
+        await self.worker.close()

@@ -1,0 +1,182 @@
+"""A model in a process of its own answers as one in the server's does, and takes nobody with it when it fails."""
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from contextlib import aclosing
+
+import httpx
+import psutil
+import pytest
+from served import serving, wait_until
+
+import saccade
+from saccade.errors import SaccadeError
+from saccade.serving.problems import Busy, TooLarge, TooMany
+from saccade.serving.schemas import Part
+from saccade.serving.wire import Frame, error_of, problem_of, read_frame
+
+SLOW = {"search": {"min_length": 512, "max_length_extra": 256, "max_length": 4096, "guard": False, "split": "never"}}
+LONG = "Monday, May 3, " + "one " * 100
+
+
+@pytest.fixture(scope="module")
+def served(trained):
+    with serving(trained, own_process=True, cache=0) as one:
+        one.texts("Monday")
+        yield one
+
+
+def child_of(served) -> psutil.Process:
+    return psutil.Process(next(iter(served.server.pool.entries.values())).loaded.model.process.pid)
+
+
+def test_answers_are_those_of_the_model_itself(served, trained):
+    texts = ["Monday, May 3, 2021", "", "seventeen {x}", "One. Two. " * 80]
+    assert served.texts(texts) == [t.text for t in saccade.load(trained, engine="torch").translate(texts)]
+    assert child_of(served).pid != os.getpid()
+
+
+def test_everything_that_can_be_asked_is_asked_of_the_other_process(served, trained):
+    with serving(trained, cache=0) as here:
+        for path, body in (
+            ("/v1/translate", {"text": "May 3", "n_best": 2, "alignments": True, "tokens": True}),
+            (
+                "/v1/translate",
+                {"text": ["May 3", "May 4"], "prefix": ["5", "6"], "must": ["zwei"]},
+            ),
+            ("/v1/alternatives", {"text": "May 3", "prefix": ""}),
+            ("/v1/look", {"text": "May 3", "layers": [1]}),
+        ):
+            there, near = (httpx.post(f"{url}{path}", json=body, timeout=30).json() for url in (served.url, here.url))
+            for answer in (there, near):
+                answer.pop("seconds", None)
+            assert json.dumps(there)[:4000] == json.dumps(near)[:4000], path
+
+
+def test_what_the_model_refuses_is_refused_in_the_same_words(served):
+    answer = served.translate("Monday", search={"beam": 2, "n_best": 3})
+    assert answer.status_code == 400
+    assert "search.n_best=3 is more than search.beam=2" in answer.json()["error"]
+    assert served.translate("x " * 500, search={"split": "never", "max_length": 1}).status_code in (200, 400)
+    assert served.texts("Monday")
+
+
+def test_a_stream_is_written_as_it_comes_and_stops_when_nobody_reads(served):
+    with served.client() as client:
+        with client.stream("POST", "/v1/translate", json={"text": LONG, "stream": True} | SLOW) as response:
+            lines = response.iter_lines()
+            assert next(lines) == "event: part"
+            assert served.rows > 0
+        wait_until(lambda: served.server.requests == 0)
+    wait_until(lambda: served.rows == 0)
+    assert served.metric("saccade_rows") == 0
+
+
+def test_the_time_limit_holds_there_too(trained):
+    with serving(trained, own_process=True, time_limit=0.5) as served:
+        served.texts("Monday")
+        answer = served.translate([LONG, LONG + "two"], **SLOW)
+        assert answer.status_code == 504
+        assert "not done in 0.5 seconds, and stopped" in answer.json()["error"]
+        wait_until(lambda: served.rows == 0)
+        assert served.texts("Monday")
+
+
+def test_a_process_that_is_killed_is_started_anew_and_what_it_had_is_refused(served):
+    before = child_of(served)
+    answers = []
+
+    async def ask():
+        async with httpx.AsyncClient(timeout=60) as client:
+            asked = [client.post(f"{served.url}/v1/translate", json={"text": LONG} | SLOW) for _ in range(3)]
+            answers.extend(await asyncio.gather(*asked))
+
+    async def kill():
+        while served.server.requests < 3:
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.1)
+        before.kill()
+
+    async def both():
+        await asyncio.gather(ask(), kill())
+
+    asyncio.run(both())
+    assert [answer.status_code for answer in answers] == [503] * 3
+    assert all(answer.headers["Retry-After"] == "1" for answer in answers)
+    assert "process has ended" in answers[0].json()["error"]
+    tokens = served.metric("saccade_tokens_total")
+    assert served.texts("Monday")
+    assert child_of(served).pid != before.pid
+    assert served.metric("saccade_tokens_total") > tokens
+
+
+def test_a_folder_that_cannot_be_loaded_is_said_so(trained, tmp_path):
+    folder = tmp_path / "broken"
+    shutil.copytree(trained, folder)
+    with serving(folder, own_process=True, reload_every=0) as served:
+        (folder / "model.safetensors").write_bytes(b"no weights")
+        answer = served.translate("Monday")
+        assert answer.status_code == 400
+        assert "model.safetensors" in answer.json()["error"]
+
+
+def test_the_process_ends_with_the_server_however_that_ends(trained):
+    line = [sys.executable, "-m", "saccade", "serve", str(trained), "--port", "0", "--no-open", "--engine", "torch"]
+    for ending in (signal.SIGTERM, signal.SIGKILL):
+        with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as started:
+            while "model loaded" not in (said := started.stderr.readline()):
+                assert said, "it ended"
+            (child,) = psutil.Process(started.pid).children()
+            child.send_signal(signal.SIGTERM)  # a manager of services may tell all processes of a group
+            child.send_signal(signal.SIGINT)
+            assert child.is_running()
+            started.send_signal(ending)
+            status = started.wait(30)
+        assert status == (0 if ending == signal.SIGTERM else -9)
+        wait_until(lambda gone=child: not gone.is_running())
+
+
+@pytest.mark.parametrize(
+    "error", [Busy("later", 7), TooMany("yours", 3), TooLarge("much"), SaccadeError("search.beam=0"), KeyError("ours")]
+)
+def test_an_error_is_the_same_on_the_other_side(error):
+    again = error_of(json.loads(json.dumps(problem_of(error))))
+    expected = RuntimeError if isinstance(error, KeyError) else type(error)
+    assert type(again) is expected
+    assert str(again) == str(error)
+    assert getattr(again, "retry_after", None) == getattr(error, "retry_after", None)
+
+
+def test_frames_come_out_as_they_went_in_and_half_of_one_is_the_end():
+    async def sent(data: bytes) -> list[Frame | None]:
+        ours, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        with theirs:
+            theirs.sendall(data)
+        found = []
+        async with aclosing(_frames(reader)) as frames:
+            async for frame in frames:
+                found.append(frame)
+        writer.close()
+        return found
+
+    said = [Frame(1, "part", Part(index=0, text="Grüße\n\u2028")), Frame(2, "done")]
+    whole = b"".join(frame.packed() for frame in said)
+    assert asyncio.run(sent(whole)) == [Frame(1, "part", {"index": 0, "text": "Grüße\n\u2028"}), Frame(2, "done"), None]
+    assert asyncio.run(sent(whole[:-1])) == [Frame(1, "part", {"index": 0, "text": "Grüße\n\u2028"}), None]
+    assert asyncio.run(sent(struct.pack("!I", 99)[:3])) == [None]
+
+
+async def _frames(reader):
+    while True:
+        frame = await read_frame(reader)
+        yield frame
+        if frame is None:
+            return
