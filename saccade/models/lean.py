@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from saccade.attention.multihead import CrossAttention, KeyValue, Step
 from saccade.attention.relative import Unaware
-from saccade.models.packing import PackedLinear, packed_linear
+from saccade.models.packing import PackedLinear, packed_linear, product
 
 
 class Absorbed(NamedTuple):
@@ -74,7 +74,7 @@ class LeanLayer:
     def __init__(self, layer: Any, many: bool) -> None:  # a `transformer.DecoderLayer`, whose room reads this one
         attention, cross, feed = layer.attention, layer.cross, layer.feed_forward
         linears = (attention.query_key_value, attention.output, cross.query, cross.output, feed.inner, feed.outer)
-        self.apply = packed_linear if many else F.linear
+        self.apply = product(many)
         self.matrices = tuple((linear.laid_out(many), linear.bias) for linear in linears)
         around = (layer.around_attention, layer.around_cross, layer.around_feed_forward)
         self.norms = tuple(_norm(wiring.norm) for wiring in around)
