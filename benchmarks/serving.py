@@ -138,6 +138,7 @@ def load_test(arguments: argparse.Namespace, folder: Path, texts: list[str]) -> 
     expected = {t.source: t.text for t in translator.translate(texts)}
     side = min(10.0, arguments.seconds / 3)
     rates = [offline_rate(translator, texts, arguments.clients, side)]
+    settled()  # all clients are of this process: its collector is not to make them wait
     latencies: list[float] = []
     wrong: list[str] = []
     statuses: dict[int, int] = {}
@@ -369,7 +370,6 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     texts = sentences(arguments.sentences)
-    settled()  # all clients are of this process: its collector is not to make them wait
     tests = {"load": load_test, "memory": memory_test, "flood": flood_test, "disconnect": disconnect_test}
     with tempfile.TemporaryDirectory() as place:
         folder = base_folder(Path(place)) if arguments.folder == "base" else Path(arguments.folder)

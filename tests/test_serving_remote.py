@@ -28,13 +28,13 @@ LONG = "Monday, May 3, " + "one " * 100
 
 @pytest.fixture(scope="module")
 def served(trained):
-    with serving(trained, own_process=True, cache=0) as one:
+    with serving(trained, processes=1, cache=0) as one:
         one.texts("Monday")
         yield one
 
 
 def child_of(served) -> psutil.Process:
-    return psutil.Process(next(iter(served.server.pool.entries.values())).loaded.model.process.pid)
+    return psutil.Process(next(iter(served.server.pool.entries.values())).loaded.model.models[0].process.pid)
 
 
 def test_answers_are_those_of_the_model_itself(served, trained):
@@ -80,7 +80,7 @@ def test_a_stream_is_written_as_it_comes_and_stops_when_nobody_reads(served):
 
 
 def test_the_time_limit_holds_there_too(trained):
-    with serving(trained, own_process=True, time_limit=0.5) as served:
+    with serving(trained, processes=1, time_limit=0.5) as served:
         served.texts("Monday")
         answer = served.translate([LONG, LONG + "two"], **SLOW)
         assert answer.status_code == 504
@@ -120,7 +120,7 @@ def test_a_process_that_is_killed_is_started_anew_and_what_it_had_is_refused(ser
 def test_a_folder_that_cannot_be_loaded_is_said_so(trained, tmp_path):
     folder = tmp_path / "broken"
     shutil.copytree(trained, folder)
-    with serving(folder, own_process=True, reload_every=0) as served:
+    with serving(folder, processes=1, reload_every=0) as served:
         (folder / "model.safetensors").write_bytes(b"no weights")
         answer = served.translate("Monday")
         assert answer.status_code == 400
@@ -180,3 +180,72 @@ async def _frames(reader):
         yield frame
         if frame is None:
             return
+
+
+@pytest.fixture(scope="module")
+def doubled(trained):
+    with serving(trained, processes=2, cache=0) as one:
+        one.texts("Monday")
+        yield one
+
+
+def processes_of(served) -> list[psutil.Process]:
+    models = next(iter(served.server.pool.entries.values())).loaded.model.models
+    return [psutil.Process(model.process.pid) for model in models]
+
+
+def test_a_large_request_is_shared_out_and_comes_back_in_its_order(doubled, trained):
+    texts = [f"May {day}, {year}" for day in range(1, 21) for year in (1999, 2010)]
+    before = [sum(process.cpu_times()[:2]) for process in processes_of(doubled)]
+    assert doubled.texts(texts) == [t.text for t in saccade.load(trained, engine="torch").translate(texts)]
+    prefixes = [f"{number}" for number in range(len(texts))]
+    found = doubled.texts(texts, prefix=prefixes)
+    assert all(text.startswith(prefix) for text, prefix in zip(found, prefixes, strict=True))
+    after = [sum(process.cpu_times()[:2]) for process in processes_of(doubled)]
+    assert all(now > then for then, now in zip(before, after, strict=True)), "one of them did nothing"
+
+
+def test_small_requests_go_to_whoever_has_least_to_do(doubled):
+    async def ask():
+        async with httpx.AsyncClient(timeout=60) as client:
+            slow = [
+                asyncio.create_task(client.post(f"{doubled.url}/v1/translate", json={"text": LONG} | SLOW))
+                for _ in range(2)
+            ]
+            while doubled.server.requests < 2:
+                await asyncio.sleep(0.01)
+            model = next(iter(doubled.server.pool.entries.values())).loaded.model
+            shared = list(model._texts)
+            for task in slow:
+                task.cancel()
+            return shared
+
+    assert asyncio.run(ask()) == [1, 1]
+    wait_until(lambda: doubled.server.requests == 0)
+    wait_until(lambda: doubled.rows == 0)
+
+
+def test_a_large_request_of_which_a_part_fails_fails_whole_and_leaves_nothing(doubled):
+    texts = [f"May {day}" for day in range(1, 41)]
+    answer = doubled.translate(texts, search={"beam": 2, "n_best": 3})
+    assert answer.status_code == 400
+    wait_until(lambda: doubled.rows == 0 and doubled.waiting == 0)
+    killed = processes_of(doubled)[1]
+    killed.kill()
+    wait_until(lambda: not killed.is_running() or killed.status() == psutil.STATUS_ZOMBIE)
+    wait_until(lambda: doubled.translate(texts).status_code == 200)
+    assert killed.pid not in [process.pid for process in processes_of(doubled)]
+
+
+def test_cores_are_shared_out_by_the_size_of_the_model(trained, monkeypatch):
+    import torch
+
+    from saccade.serving import replicas
+    from saccade.serving.settings import ServingSettings
+
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 6)
+    assert replicas.shares_of(trained, ServingSettings(processes=None)) == (4, 1)
+    assert replicas.shares_of(trained, ServingSettings(processes=2)) == (2, 3)
+    assert replicas.shares_of(trained, ServingSettings(processes=None, device="cuda")) == (1, 6)
+    monkeypatch.setattr(replicas, "SMALL", 10)
+    assert replicas.shares_of(trained, ServingSettings(processes=None)) == (1, 6)

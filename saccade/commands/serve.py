@@ -27,6 +27,10 @@ def serve(
     engine: Engine = "auto",
     device: Device = None,
     memory: Annotated[float, typer.Option(help="GB that loaded models may take; those long unused leave.")] = 4.0,
+    processes: Annotated[
+        int | None,
+        typer.Option(help="Processes of each model. Default: one a core for small models, at most 4; else one."),
+    ] = None,
     keys: Annotated[Path | None, typer.Option(help="A file of API keys; requests without one are refused.")] = None,
     without_keys: Annotated[
         bool, typer.Option("--without-keys", help="Let anyone in who can reach a host that is not loopback.")
@@ -57,7 +61,7 @@ def serve(
         port=port,
         engine=engine,
         device=device,
-        own_process=possible(),
+        processes=processes if possible() else 0,
         memory=memory,
         watch=watch,
         keys=keys,

@@ -30,7 +30,7 @@ def create_app(server: Server) -> FastAPI:
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         background = []
-        if server.settings.own_process and server.pool.entries:
+        if server.settings.processes != 0 and server.pool.entries:
             background.append(asyncio.create_task(server.pool.warm_up()))
         if server.settings.reload_every:
             background.append(asyncio.create_task(server.pool.reload_changed()))
@@ -43,10 +43,8 @@ def create_app(server: Server) -> FastAPI:
 
     app = FastAPI(title="Saccade", version=version("saccade"), lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.server = server
-    app.include_router(v1.router)
-    app.include_router(reference.router)
-    app.include_router(libretranslate.router)
-    app.include_router(page.router)
+    for room in (v1, reference, libretranslate, page):
+        app.router.routes.extend(room.router.routes)  # one router within another asks twice
     protect(app, server.settings)
     app.add_middleware(Gate, server=server)
     app.add_middleware(SecurityHeaders)

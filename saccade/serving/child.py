@@ -12,6 +12,8 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from saccade.errors import SaccadeError
 from saccade.serving.logs import log_to_stderr
 from saccade.serving.loops import quickest_loop, settled
@@ -38,8 +40,9 @@ class Child:
         if frame is None:
             return
         try:
-            settings = ServingSettings.model_validate(frame.how["settings"])
-            self._model = LocalModel.load(Path(frame.how["folder"]), settings, asyncio.get_running_loop())
+            folder, settings = Path(frame.how["folder"]), ServingSettings.model_validate(frame.how["settings"])
+            torch.set_num_threads(frame.how["threads"])
+            self._model = LocalModel.load(folder, settings, asyncio.get_running_loop())
         except Exception as error:
             if not isinstance(error, SaccadeError):
                 log.exception("model not loaded")

@@ -18,7 +18,7 @@ from saccade.folder import CONFIG, WEIGHTS, require
 from saccade.models.build import build_model, with_shape
 from saccade.serving.model import LocalModel, Model
 from saccade.serving.problems import Busy, NotFound
-from saccade.serving.remote import RemoteModel
+from saccade.serving.replicas import Replicas, shares_of
 from saccade.serving.schemas import ModelCard
 from saccade.serving.settings import ServingSettings
 from saccade.training.checkpoint import parameters_in
@@ -74,7 +74,7 @@ class ModelPool:
         """One more folder that may be asked for."""
         if any(entry.folder == folder for entry in self.entries.values()):
             return
-        entry = _entry(_name_for(folder, self.entries), folder)
+        entry = _entry(_name_for(folder, self.entries), folder, self.settings)
         if entry.size > self.budget:
             raise SaccadeError(
                 f"{folder}: takes about {entry.size / 2**30:.2f} GB, more than --memory {self.settings.memory:g}; "
@@ -142,8 +142,8 @@ class ModelPool:
     async def _read(self, entry: Entry) -> Loaded:
         began = time.monotonic()
         version = await asyncio.to_thread(version_of, entry.folder)
-        if self.settings.own_process:
-            model: Model = await RemoteModel.start(entry.folder, self.settings)
+        if self.settings.processes != 0:
+            model: Model = await Replicas.start(entry.folder, self.settings)
         else:
             model = await asyncio.to_thread(LocalModel.load, entry.folder, self.settings)
         seconds = round(time.monotonic() - began, 3)
@@ -207,7 +207,7 @@ class ModelPool:
         async with entry.lock:
             try:
                 fresh = await self._read(entry)
-                entry.card = (await asyncio.to_thread(_entry, entry.name, entry.folder)).card
+                entry.card = (await asyncio.to_thread(_entry, entry.name, entry.folder, self.settings)).card
             except SaccadeError as error:  # half written, perhaps: the old one goes on
                 log.warning("model not reloaded", extra={"fields": {"model": entry.name, "why": str(error)}})
                 return
@@ -241,7 +241,7 @@ def _name_for(folder: Path, taken: dict[str, Entry]) -> str:
     return name
 
 
-def _entry(name: str, folder: Path) -> Entry:
+def _entry(name: str, folder: Path, settings: ServingSettings) -> Entry:
     require(folder)
     config, tokenizers = Config.load(folder / CONFIG), Tokenizers.load(folder)
     if config.data.monolingual:
@@ -259,4 +259,6 @@ def _entry(name: str, folder: Path) -> Entry:
         loaded=False,
         engine="",
     )
-    return Entry(name, folder, card, int((folder / WEIGHTS).stat().st_size * OVERHEAD), config.search.beam)
+    copies = 1 if settings.processes == 0 else shares_of(folder, settings).processes
+    size = int((folder / WEIGHTS).stat().st_size * OVERHEAD) * copies
+    return Entry(name, folder, card, size, config.search.beam)

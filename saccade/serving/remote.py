@@ -40,7 +40,7 @@ class RemoteModel:
         self._listener: asyncio.Task[None] | None = None
 
     @classmethod
-    async def start(cls, folder: Path, settings: ServingSettings) -> "RemoteModel":
+    async def start(cls, folder: Path, settings: ServingSettings, threads: int) -> "RemoteModel":
         """Start the process, and wait until it has the model; what keeps it from that is raised here."""
         ours, theirs = socket.socketpair()
         with theirs:
@@ -50,7 +50,7 @@ class RemoteModel:
                 line, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2, start_new_session=True
             )
         model = cls(process, *await asyncio.open_unix_connection(sock=ours))
-        told = {"folder": str(folder), "settings": settings.model_dump(mode="json")}
+        told = {"folder": str(folder), "settings": settings.model_dump(mode="json"), "threads": threads}
         model._writer.write(Frame(0, "load", told).packed())
         frame = await read_frame(model._reader)
         if frame is None or frame.what != "ready":

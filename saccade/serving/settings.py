@@ -14,7 +14,9 @@ class ServingSettings(BaseModel):
     port: int = Field(8000, ge=0, le=65535, description="0: any that is free.")
     engine: str = "auto"
     device: str | None = "cpu"
-    own_process: bool = Field(False, description="Run each model in a process of its own, beside the one that answers.")
+    processes: int | None = Field(
+        0, ge=0, description="Processes of each model, beside that which answers; 0: it is in that one; None: chosen."
+    )
     memory: float = Field(4.0, gt=0, description="GB that loaded models may take together.")
     watch: Path | None = Field(None, description="A run in training, for /v1/watch.")
     keys: Path | None = Field(None, description="A file of API keys; without it none is needed.")
