@@ -6,6 +6,7 @@
     python -m benchmarks.serving flood runs/demo
     python -m benchmarks.serving disconnect runs/demo --clients 1000
     python -m benchmarks.serving all runs/demo
+    python -m benchmarks.serving anchor runs/demo --anchor PYTHON
 
 The folder is one of yours, or `base`: a Transformer of base size (512 wide, 6+6 layers) with random weights, which
 writes as many pieces as it reads: good for speed, not for reading. The server is a process of its own, as a user would
@@ -13,8 +14,8 @@ start it, on the same machine as its clients, which are many connections of this
 on as many sentences at once as there are clients, measured before and after, in this process, with the same threads.
 Answers are compared with the offline ones, text by text; each scenario ends in a line of JSON.
 
-`--anchor` measures LibreTranslate's own server with the folder's CTranslate2 export in its place beside ours (`pip
-install libretranslate`).
+`--anchor PYTHON` asks LibreTranslate's own server, which that Python has installed, and ours, with the folder's
+CTranslate2 export in both (`benchmarks/libretranslate_server.py`).
 """
 
 import argparse
@@ -22,7 +23,6 @@ import asyncio
 import json
 import os
 import re
-import shutil
 import statistics
 import subprocess
 import sys
@@ -48,6 +48,7 @@ from saccade.training.checkpoint import save_weights, weights_of
 
 LAYERS = {"encoder_layers": 6, "decoder_layers": 6}
 SCENARIOS = ("load", "memory", "flood", "disconnect")
+ANCHOR_PORT = 5055
 POST = "POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n"
 
 
@@ -278,53 +279,74 @@ def disconnect_test(arguments: argparse.Namespace, folder: Path, texts: list[str
 
 
 def anchor(arguments: argparse.Namespace, folder: Path, texts: list[str]) -> dict[str, Any]:
-    """LibreTranslate's own server with the same export, asked through the same call as ours."""
-    if shutil.which("libretranslate") is None:
-        return {"anchor": "libretranslate is not installed; pip install libretranslate"}
-    source, target = Config.load(folder / CONFIG).data.source, Config.load(folder / CONFIG).data.target
-    with tempfile.TemporaryDirectory() as place:
-        package = Path(place) / "packages" / f"translate-{source}_{target}-1_0"
-        shutil.copytree(folder / "ctranslate2", package / "model")
-        described = {"package_version": "1.0", "argos_version": "1.0", "from_code": source, "to_code": target}
-        described |= {"from_name": source, "to_name": target}
-        (package / "metadata.json").write_text(json.dumps(described))
-        line = ["libretranslate", "--port", "5055", "--load-only", f"{source},{target}", "--disable-web-ui"]
-        environment = os.environ | {
-            "ARGOS_PACKAGES_DIR": str(package.parent),
-            "OMP_NUM_THREADS": str(arguments.threads),
-        }
-        with subprocess.Popen(line, env=environment) as process:
-            try:
-                return _asked(Running(psutil.Process(process.pid), "127.0.0.1", 5055), arguments, texts, source, target)
-            finally:
-                process.terminate()
+    """LibreTranslate's own server and ours, with the same CTranslate2 export, asked by the same call in turn."""
+    config, export = Config.load(folder / CONFIG), folder / "ctranslate2"
+    if not export.exists():
+        raise SystemExit(f"{folder}: has no export; saccade export {folder} --to ctranslate2")
+    languages = {"source": config.data.source, "target": config.data.target}
+    script = Path(__file__).with_name("libretranslate_server.py")
+    line = [arguments.anchor, str(script), str(export), *map(str, languages.values()), "--port", str(ANCHOR_PORT)]
+    environment = os.environ | {"OMP_NUM_THREADS": str(arguments.threads)}
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(line, env=environment, **quiet) as process:  # type: ignore[call-overload]
+        theirs = _asked(Running(psutil.Process(process.pid), "127.0.0.1", ANCHOR_PORT), arguments, texts, languages)
+        process.terminate()
+    with server(folder, arguments.threads, "--cache", "0", "--engine", "ctranslate2") as running:
+        ours = _asked(running, arguments, texts, languages)
+    both = ours["answers"].keys() & theirs["answers"].keys()
+    alike = sum(theirs["answers"][text] == ours["answers"][text] for text in both)
+    shown = {
+        name: {key: asked[key] for key in asked if key != "answers"}
+        for name, asked in (("Saccade", ours), ("LibreTranslate", theirs))
+    }
+    return shown | {
+        "ratio": round(ours["sentences/s"] / theirs["sentences/s"], 2),
+        "alike": f"{alike} of {len(both)}",
+    }
 
 
 def _asked(
-    running: Running, arguments: argparse.Namespace, texts: list[str], source: str, target: str
+    running: Running, arguments: argparse.Namespace, texts: list[str], languages: dict[str, str | None]
 ) -> dict[str, Any]:
-    done = 0
+    answers: dict[str, str] = {}
+    latencies: list[float] = []
+    statuses: dict[int, int] = {}
 
     async def client(number: int, until: float) -> None:
-        nonlocal done
         async with Connection(running) as connection:
+            turn = number
             while time.perf_counter() < until:
-                body = {"q": texts[(number + done) % len(texts)], "source": source, "target": target}
-                status, _ = await connection.post("/translate", body)
-                done += status == 200
+                text = texts[turn % len(texts)]
+                turn += arguments.clients
+                start = time.perf_counter()
+                status, answer = await connection.post("/translate", {"q": text} | languages)
+                latencies.append(time.perf_counter() - start)
+                statuses[status] = statuses.get(status, 0) + 1
+                answers[text] = str(answer.get("translatedText"))
 
-    async def clients() -> None:
+    async def clients() -> float:
         for _ in range(600):
             try:
-                async with Connection(running):
+                async with Connection(running) as connection:
+                    await connection.post("/translate", {"q": texts[0]} | languages)
                     break
             except OSError:
                 await asyncio.sleep(0.1)
-        until = time.perf_counter() + arguments.seconds
-        await asyncio.gather(*(client(number, until) for number in range(arguments.clients)))
+        settled()
+        start = time.perf_counter()
+        await asyncio.gather(*(client(number, start + arguments.seconds) for number in range(arguments.clients)))
+        return time.perf_counter() - start
 
-    asyncio.run(clients())
-    return {"anchor": "libretranslate", "sentences/s": round(done / arguments.seconds, 1), "MB": round(running.memory)}
+    seconds = asyncio.run(clients())
+    cuts = statistics.quantiles(latencies, n=100)
+    return {
+        "sentences/s": round(len(latencies) / seconds, 1),
+        "statuses": statuses,
+        "p50 ms": round(1000 * cuts[49], 1),
+        "p99 ms": round(1000 * cuts[98], 1),
+        "memory MB": round(running.memory),
+        "answers": answers,
+    }
 
 
 # A model of base size.
@@ -358,7 +380,7 @@ def sentences(count: int) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("scenario", choices=(*SCENARIOS, "all"))
+    parser.add_argument("scenario", choices=(*SCENARIOS, "all", "anchor"))
     parser.add_argument("folder", help="a folder, or `base`")
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seconds", type=float, default=60)
@@ -366,14 +388,15 @@ def main() -> None:
     parser.add_argument("--sentences", type=int, default=1_000)
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--engine", default="torch")
-    parser.add_argument("--anchor", action="store_true")
+    parser.add_argument("--anchor", metavar="PYTHON", help="one that has libretranslate and tokenizers installed")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     texts = sentences(arguments.sentences)
     tests = {"load": load_test, "memory": memory_test, "flood": flood_test, "disconnect": disconnect_test}
     with tempfile.TemporaryDirectory() as place:
         folder = base_folder(Path(place)) if arguments.folder == "base" else Path(arguments.folder)
-        for name in SCENARIOS if arguments.scenario == "all" else [arguments.scenario]:
+        chosen = {"all": SCENARIOS, "anchor": ()}.get(arguments.scenario, (arguments.scenario,))
+        for name in chosen:
             print(
                 json.dumps({"scenario": name, "folder": arguments.folder} | tests[name](arguments, folder, texts)),
                 flush=True,
