@@ -112,20 +112,20 @@ class LSTMNLayer(nn.Module):
         `transferred` is added to the new cell. An empty tape gives h̃ = c̃ = 0, where an LSTM starts too.
         """
         query = torch.cat([x, last], dim=-1)[:, None, None]
-        read = attend(query, *tape.written(), score=self.score).context[:, 0, 0]
+        read = attend(query, *tape.written(), score=self.score).context.flatten(1)
         h_tilde, c_tilde = read.chunk(2, dim=-1)
         i, f, o, c_hat = (from_x + self.U(h_tilde)).chunk(4, dim=-1)
         c = torch.sigmoid(f) * c_tilde + torch.sigmoid(i) * torch.tanh(c_hat)
         if transferred is not None:
             c = c + transferred
         h = torch.sigmoid(o) * torch.tanh(c)
-        return self.write(tape, torch.cat([h, c], dim=-1)), h_tilde
+        return tape.append(self.score.prepare(h), torch.cat([h, c], dim=-1)), h_tilde
 
     def forward(self, x: Tensor, tape: Tape, last: Tensor) -> tuple[Tape, Tensor]:
         """All steps of x (B, T, inputs)."""
-        from_x = self.project_input(x)
-        for t in range(x.size(1)):
-            tape, last = self.step(x[:, t], from_x[:, t], tape, last)
+        # Taken apart before the loop: the gradient of a slice is as large as what it was cut from.
+        for x_t, from_x_t in zip(x.unbind(1), self.project_input(x).unbind(1), strict=True):
+            tape, last = self.step(x_t, from_x_t, tape, last)
         return tape, last
 
 
@@ -203,13 +203,13 @@ class ShallowFusion(nn.Module):
     def forward(self, layer: LSTMNLayer, y: Tensor, state: LSTMNState, need_weights: bool) -> Fused:
         E = y.size(-1)
         from_y = layer.project_input(y, slice(0, E))  # for all steps at once: they wait for nothing
+        W_found = layer.W.weight[:, E:].mT
         tape, last = state.tapes[0], state.recurrent[:, 0]
         found, weights = [], []
-        for t in range(y.size(1)):
+        for t, (y_t, from_y_t) in enumerate(zip(y.unbind(1), from_y.unbind(1), strict=True)):
             seen = self.look(tape.hidden(1).unsqueeze(1), state, state.position + t, need_weights)
-            gamma = seen.context[:, 0, 0]
-            x = torch.cat([y[:, t], gamma], dim=-1)
-            tape, last = layer.step(x, from_y[:, t] + layer.project_input(gamma, slice(E, None)), tape, last)
+            gamma = seen.context.flatten(1)
+            tape, last = layer.step(torch.cat([y_t, gamma], dim=-1), torch.addmm(from_y_t, gamma, W_found), tape, last)
             found.append(gamma)
             weights.append(seen.weights)
         return Fused(tape, last, torch.stack(found, dim=1), _joined(weights))
@@ -241,12 +241,13 @@ class DeepFusion(nn.Module):
         from_y, gate_from_y = layer.project_input(y), self.gate_from_word(y)
         tape, last, gamma = state.tapes[0], state.recurrent[:, 0], state.fed
         found, weights = [], []
-        for t in range(y.size(1)):
-            query = torch.cat([y[:, t], gamma], dim=-1)[:, None, None]
+        each = zip(y.unbind(1), from_y.unbind(1), gate_from_y.unbind(1), strict=True)
+        for t, (y_t, from_y_t, gate_t) in enumerate(each):
+            query = torch.cat([y_t, gamma], dim=-1)[:, None, None]
             seen = self.look(query, state, state.position + t, need_weights)
-            gamma, alpha = seen.context[:, 0, 0].chunk(2, dim=-1)
-            r = torch.sigmoid(gate_from_y[:, t] + self.gate_from_source(gamma))
-            tape, last = layer.step(y[:, t], from_y[:, t], tape, last, transferred=r * alpha)
+            gamma, alpha = seen.context.flatten(1).chunk(2, dim=-1)
+            r = torch.sigmoid(gate_t + self.gate_from_source(gamma))
+            tape, last = layer.step(y_t, from_y_t, tape, last, transferred=r * alpha)
             found.append(gamma)
             weights.append(seen.weights)
         return Fused(tape, last, torch.stack(found, dim=1), _joined(weights))
