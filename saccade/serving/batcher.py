@@ -22,6 +22,7 @@ from saccade.errors import SaccadeError
 from saccade.generation.guard import Guarded, settled, shorter, stricter, suspect
 from saccade.generation.running import Running, width_of
 from saccade.generation.search import Hypothesis
+from saccade.serving.pace import SOON, Pace
 from saccade.serving.queue import FairQueue
 from saccade.serving.schemas import Part, Result
 from saccade.serving.settings import ServingSettings
@@ -31,9 +32,6 @@ from saccade.translator import ROWS, Translator
 log = logging.getLogger("saccade.serving")
 T = TypeVar("T")
 
-STEPS = 12  # at least, between two times that some join those at work
-GATHER, LONGEST = 0.2, 0.1  # of the time the last batch took, and seconds: so long the next one waits for its clients
-SOON = 0.02  # seconds without a newcomer, after which nobody is waited for
 MICRO = 1024  # tokens of a small batch, padding counted
 SO_FAR = 0.03  # seconds between two parts of a streamed translation
 TOGETHER, HELD = 16, 0.25  # texts that are finished together, and seconds that one waits for others
@@ -63,12 +61,7 @@ class Worker:
         self._out: list[Delivery] = []
         self._unfinished: list[Ticket] = []  # all their pieces are there, but something was lost
         self._unfinished_since = 0.0
-        self.patience = settings.patience
-        self._waiting_since: float | None = None
-        self._steps = 0  # since some were let in
-        self._began, self._batch = time.monotonic(), 0  # of those at work: when they began, and how many they were
-        self._took, self._ended = 0.0, 0.0  # seconds, the last batch, and when it was done
-        self._arrived, self._gathering = 0.0, False  # when the last sentence came, and whether others are waited for
+        self._pace = Pace(settings.patience)
         self._shown = 0.0
         self._batches = 0
         # A captured step belongs to one thread; CTranslate2 has as many workers of its own as there are threads.
@@ -90,7 +83,7 @@ class Worker:
         """The texts of a request wait for their turn; raises `Refused` where there is no room for them."""
         self._loop = asyncio.get_running_loop()
         self.queue.put(tickets, request)
-        self._arrived = time.monotonic()
+        self._pace.arrived()
         self._post(_nothing)
 
     def cancel(self, tickets: Sequence[Ticket], request: object) -> None:
@@ -189,7 +182,7 @@ class Worker:
         """Seconds until there is something to do; None: not before somebody asks."""
         if not self._busy:
             return None
-        return SOON / 4 if self._gathering else 0
+        return SOON / 4 if self._pace.gathering else 0
 
     def _listen(self, wait: float | None) -> None:
         """Do what was asked for, waiting for it so long; None: as long as it takes."""
@@ -202,44 +195,21 @@ class Worker:
 
     def _turn(self) -> None:
         """Let newcomers in, and take a step."""
-        if self._due():
+        at_work = self._running.sentences if self._running is not None else 0
+        if self._pace.due(self.queue.sentences + len(self._again), at_work):
             self._admit()
         if self._running is not None and self._running.busy:
             for sentence, hypotheses in self._running.step():
                 self._found(sentence, hypotheses)
-            self._steps += 1
             self._show()
-            if not self._running.busy:
-                self._ended = time.monotonic()
-                self._took = self._ended - self._began
+            self._pace.stepped(self._running.busy)
         self.rows = (self._running.rows if self._running is not None else 0) + self.in_batches
 
-    def _due(self) -> bool:
-        """Whether newcomers are let in now."""
-        waiting = self.queue.sentences + len(self._again)
-        if not waiting:
-            self._waiting_since, self._gathering = None, False
-            return False
-        at_work = self._running.sentences if self._running is not None else 0
-        now = time.monotonic()
-        if self._waiting_since is None:
-            self._waiting_since = now
-        if at_work:
-            return self._steps >= STEPS and now - self._waiting_since >= self.patience
-        # Clients whose answers have just gone out ask again within milliseconds: a batch that starts without them is a
-        # small one, and so is the next, which they are in.
-        until = max(self._waiting_since, self._ended) + min(GATHER * self._took, LONGEST)
-        missing = self.queue.sentences < self._batch
-        self._gathering = missing and now < until and now - max(self._arrived, self._ended) < SOON
-        return not self._gathering
-
     def _admit(self) -> None:
-        self._waiting_since, self._steps = None, 0
-        if self._running is None or not self._running.busy:
-            self._began, self._batch = time.monotonic(), 0
+        fresh = self._running is None or not self._running.busy
         again, self._again = self._again, []
         taken = [*again, *self.queue.take(self._room())]
-        self._batch += len(taken)
+        self._pace.let_in(len(taken), fresh)
         groups: dict[tuple[Any, ...], list[Sentence]] = {}
         for sentence in taken:
             if sentence.ticket.over:
