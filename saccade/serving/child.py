@@ -19,7 +19,7 @@ from saccade.serving.logs import log_to_stderr
 from saccade.serving.loops import quickest_loop, settled
 from saccade.serving.model import Asked, LocalModel
 from saccade.serving.problems import as_refused
-from saccade.serving.schemas import Part
+from saccade.serving.schemas import LookRequest, Part
 from saccade.serving.settings import ServingSettings
 from saccade.serving.told import Told
 from saccade.serving.wire import Frame, problem_of, read_frame
@@ -73,7 +73,7 @@ class Child:
             elif what == "state":
                 self._say(number, "answer", list(await self._model.state()))
             elif what == "look":
-                self._say(number, "answer", await self._model.look(**how))
+                self._say(number, "answer", await self._model.look(how["name"], LookRequest(**how["request"])))
             else:
                 self._say(number, "answer", await self._model.alternatives(**how))
             self._say(number, "done")

@@ -5,7 +5,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Collection, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +16,7 @@ from saccade.serving.alternatives import AS_IT_IS, by_word, following, next_piec
 from saccade.serving.batcher import Worker
 from saccade.serving.looks import look_json
 from saccade.serving.problems import TooSlow
-from saccade.serving.schemas import Alternatives, Part, Result
+from saccade.serving.schemas import Alternatives, LookRequest, Part, Result
 from saccade.serving.settings import ServingSettings
 from saccade.serving.tickets import Kind, Ticket
 from saccade.serving.told import Told
@@ -67,15 +67,7 @@ class Model(Protocol):
     async def alternatives(self, text: str, prefix: str, count: int, client: str) -> Alternatives:
         """Words that could follow `prefix` in a translation of `text`, and the translations that go on with them."""
 
-    async def look(
-        self,
-        name: str,
-        text: str,
-        target: str | None,
-        layers: Collection[int] | None,
-        heads: Collection[int] | None,
-        n_best: int,
-    ) -> str:
+    async def look(self, name: str, request: LookRequest) -> str:
         """Where every head looked, as JSON."""
 
     async def state(self) -> State:
@@ -172,16 +164,8 @@ class LocalModel:
         before = translator.tokenizers.target.decode(begun)
         return by_word([(said[i], probability) for i, (_, probability) in enumerate(pieces)], before, count)
 
-    async def look(
-        self,
-        name: str,
-        text: str,
-        target: str | None,
-        layers: Collection[int] | None,
-        heads: Collection[int] | None,
-        n_best: int,
-    ) -> str:
-        return await self.worker.call(lambda: look_json(self.translator, name, text, target, layers, heads, n_best))
+    async def look(self, name: str, request: LookRequest) -> str:
+        return await self.worker.call(lambda: look_json(self.translator, name, request))
 
     async def state(self) -> State:
         return State(self.worker.rows, self.worker.queue.sentences, self.worker.tokens)

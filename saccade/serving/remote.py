@@ -10,7 +10,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator, Collection
+from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from itertools import count
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 
 from saccade.serving.model import Asked, State
 from saccade.serving.problems import Busy
-from saccade.serving.schemas import Alternatives, Part, Result
+from saccade.serving.schemas import Alternatives, LookRequest, Part, Result
 from saccade.serving.settings import ServingSettings
 from saccade.serving.wire import Frame, error_of, problem_of, read_frame
 
@@ -108,16 +108,8 @@ class RemoteModel:
         how = {"text": text, "prefix": prefix, "count": count, "client": client}
         return Alternatives.model_validate(await self._answer("alternatives", how))
 
-    async def look(
-        self,
-        name: str,
-        text: str,
-        target: str | None,
-        layers: Collection[int] | None,
-        heads: Collection[int] | None,
-        n_best: int,
-    ) -> str:
-        how = {"name": name, "text": text, "target": target, "layers": layers, "heads": heads, "n_best": n_best}
+    async def look(self, name: str, request: LookRequest) -> str:
+        how = {"name": name, "request": request.model_dump()}
         return str(await self._answer("look", how))
 
     async def state(self) -> State:

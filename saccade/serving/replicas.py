@@ -1,7 +1,7 @@
 """A model in several processes: a small one gains little from a second thread, and much from a second process."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,7 @@ import torch
 from saccade.folder import WEIGHTS
 from saccade.serving.model import Asked, State
 from saccade.serving.remote import RemoteModel
-from saccade.serving.schemas import Alternatives, Part, Result
+from saccade.serving.schemas import Alternatives, LookRequest, Part, Result
 from saccade.serving.settings import ServingSettings
 from saccade.training.checkpoint import parameters_in
 
@@ -126,16 +126,8 @@ class Replicas:
     async def alternatives(self, text: str, prefix: str, count: int, client: str) -> Alternatives:
         return await self.models[self._least_busy].alternatives(text, prefix, count, client)
 
-    async def look(
-        self,
-        name: str,
-        text: str,
-        target: str | None,
-        layers: Collection[int] | None,
-        heads: Collection[int] | None,
-        n_best: int,
-    ) -> str:
-        return await self.models[self._least_busy].look(name, text, target, layers, heads, n_best)
+    async def look(self, name: str, request: LookRequest) -> str:
+        return await self.models[self._least_busy].look(name, request)
 
     async def state(self) -> State:
         states = await asyncio.gather(*(model.state() for model in self.models))

@@ -111,9 +111,10 @@ async def look(request: LookRequest, server: TheServer) -> Response:
     text, target = mended(request.text), None if request.target is None else mended(request.target)
     server.check([text, target or ""])
     entry = server.pool.named(request.model)
+    asked = request.model_copy(update={"text": text, "target": target})
     with server.counted():
         async with server.pool.use(entry) as loaded:
-            shown = await loaded.model.look(entry.name, text, target, request.layers, request.heads, request.n_best)
+            shown = await loaded.model.look(entry.name, asked)
     return Response(shown, media_type="application/json")
 
 
