@@ -49,6 +49,21 @@ RECIPE = (
     "training.tensorboard=false",
     "data.cleaning.enabled=false",
 )
+SMALL = (  # for two cores: an hour and a half
+    "tokenizer.vocabulary=8000",
+    "model.width=160",
+    "model.feed_forward=640",
+    "model.heads=5",
+    "model.encoder_layers=3",
+    "model.decoder_layers=3",
+    "model.dropout=0.1",
+    "training.batch_tokens=4096",
+    "training.warmup_steps=400",
+    "training.validate_every=460",
+    "training.threads=1",
+    "training.r_drop=0",
+)
+SMALL_STEPS, SMALL_MINUTES = 4600, 240
 CHOSEN_ON = 20_000  # pairs of the training text
 
 
@@ -174,12 +189,16 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=200_100, help="for the alignment heads, the last of the text")
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--rounds", type=int, default=2, help="each teaches the next heads by its own links")
+    parser.add_argument("--small", action="store_true", help="models, steps and time for two cores without a GPU")
     parser.add_argument("--set", nargs="*", default=(), dest="more", help="more settings of the two trainings")
     given = parser.parse_args()
     if given.stage == "prepare":
         prepare(given.data, given.gold, given.out)
     elif given.stage == "train":
-        train(given.out, given.steps, given.minutes, given.more)
+        if given.small:
+            train(given.out, SMALL_STEPS, SMALL_MINUTES, (*SMALL, *given.more))
+        else:
+            train(given.out, given.steps, given.minutes, given.more)
     else:
         measure(given.out, given.device, given.pairs, given.epochs, given.rounds)
 
