@@ -1,0 +1,42 @@
+"""Weights laid out for a CPU give what they gave, for any number of rows, on any maker's processor."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from saccade.models import packing
+from saccade.models.packing import PackedLinear, rounded
+
+
+@pytest.mark.parametrize("columns", [True, False])
+@pytest.mark.parametrize("shape", [(24, 8), (8, 24)])
+def test_products_are_those_of_the_weights_for_any_rows(monkeypatch, columns, shape):
+    if not packing.can_pack():
+        pytest.skip("this torch has no packed products")
+    monkeypatch.setattr(packing, "columns_are_quicker", lambda: columns)
+    inputs, outputs = shape
+    torch.manual_seed(1)
+    linear = nn.Linear(inputs, outputs)
+    packed = PackedLinear(linear)
+    with torch.no_grad():
+        for rows in (1, 2, 5, 16, 17, 33, 63, 65, 130):
+            x = torch.randn(rows, inputs)
+            torch.testing.assert_close(packed(x), F.linear(x, linear.weight, linear.bias))
+        x = torch.randn(3, 7, inputs)
+        assert packed(x).shape == (3, 7, outputs)
+        torch.testing.assert_close(packed(x), F.linear(x, linear.weight, linear.bias))
+        linear.weight.mul_(2)
+        torch.testing.assert_close(packed(x), F.linear(x, linear.weight, linear.bias))
+
+
+@given(st.integers(1, 1_000_000))
+def test_rows_are_rounded_up_by_an_eighth_at_most(rows):
+    assert rows <= rounded(rows) <= rows + rows // 8
+    assert rounded(rounded(rows)) == rounded(rows)
+
+
+def test_few_numbers_of_rows_are_left():
+    assert len({rounded(rows) for rows in range(1, 2**16 + 1)}) <= 16 + 8 * 12
