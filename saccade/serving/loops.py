@@ -15,7 +15,7 @@ def quickest_loop() -> asyncio.AbstractEventLoop:
 def settled() -> None:
     """All that is in memory now stays: the collector need not look through it again and again.
 
-    That is a few hundred thousand objects of torch and its like; it took a twentieth of a small model's time.
+    That is torch and its like; what it gains is within the noise of a few runs (docs/lab-log.md).
     """
     gc.collect()
     gc.freeze()
