@@ -48,6 +48,7 @@ def grow_diag_final_and(one: Links, other: Links) -> Links:
     return np.moveaxis(found, -1, 0)
 
 
+DEFAULT = "grow-diag-final-and"
 METHODS: dict[str, Callable[[Links, Links], Links]] = {
     "intersection": intersection,
     "union": union,
@@ -56,7 +57,7 @@ METHODS: dict[str, Callable[[Links, Links], Links]] = {
 }
 
 
-def symmetrise(one: Links, other: Links, method: str = "grow-diag-final-and") -> Links:
+def symmetrise(one: Links, other: Links, method: str = DEFAULT) -> Links:
     """One set of links from two of the same shape."""
     if method not in METHODS:
         raise SaccadeError(f"--symmetrise={method}: is not known; use {', '.join(METHODS)}")
