@@ -34,6 +34,7 @@ from saccade.data.store import Store, StoreWriter
 from saccade.data.tokenizers import PAD
 from saccade.devices import autocast
 from saccade.models.build import build_model, with_shape
+from saccade.models.packing import pack
 from saccade.models.protocol import EncoderDecoder
 from saccade.training.objectives import CrossEntropy
 from saccade.training.optim import clip_gradients, make_optimizer, set_learning_rate
@@ -153,6 +154,8 @@ def saccade_step(
     model: EncoderDecoder, settings: Config, batches: Iterator[Batch], device: torch.device | None = None
 ) -> Callable[[], int]:
     device = device or torch.device("cpu")
+    if device.type == "cpu":
+        pack(model)
     objective, optimizer = CrossEntropy(model, SMOOTHING), make_optimizer(model, settings.training)
     set_learning_rate(optimizer, RATE)
     model.train()

@@ -1,8 +1,18 @@
 """Where the arithmetic happens, and how precise it is."""
 
+import platform
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
 import torch
 
 from saccade.errors import SaccadeError
+
+_MATMUL: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]
+_LESS = "bf16"
 
 
 def device_for(name: str | None, setting: str = "training.device") -> torch.device:
@@ -25,6 +35,47 @@ def describe_device(device: torch.device) -> str:
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
     return f"cpu, {torch.get_num_threads()} threads" if device.type == "cpu" else device.type
+
+
+@cache
+def is_intel() -> bool:
+    """Whether this is a processor that MKL, torch's own library of matrix products, is made for."""
+    try:
+        return "GenuineIntel" in Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return "Intel" in platform.processor()
+
+
+@contextmanager
+def quick_products() -> Iterator[None]:
+    """Within, matrix products in single precision are oneDNN's, where that is quicker than MKL and as exact."""
+    if not onednn_is_quicker():
+        yield
+        return
+    before = _MATMUL.fp32_precision
+    _MATMUL.fp32_precision = _LESS
+    try:
+        yield
+    finally:
+        _MATMUL.fp32_precision = before
+
+
+@cache
+def onednn_is_quicker() -> bool:
+    """On a CPU that MKL is not made for: half of its time on an AMD EPYC.
+
+    torch turns to oneDNN when it is told that less precision would do. Most processors have nothing that is quicker at
+    less, so products are as exact as ever; where they come out rounded, MKL keeps them.
+    """
+    if is_intel() or not torch.backends.mkldnn.is_available():
+        return False
+    generator = torch.Generator().manual_seed(1)
+    a, b = (torch.rand(64, 64, generator=generator) for _ in range(2))
+    before = _MATMUL.fp32_precision
+    _MATMUL.fp32_precision = _LESS
+    exact = torch.allclose((a @ b).double(), a.double() @ b.double(), rtol=1e-5)
+    _MATMUL.fp32_precision = before
+    return exact
 
 
 def autocast(device: torch.device, precision: str | None) -> torch.autocast:

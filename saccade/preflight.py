@@ -12,6 +12,7 @@ from saccade.data.prepare import check_corpora, prepare
 from saccade.devices import describe_device, device_for
 from saccade.display import Display
 from saccade.models.build import build_model, count_parameters
+from saccade.models.packing import pack
 from saccade.planning import Estimate, choose_sides, estimate, spell_time
 from saccade.training.checks import check_lengths, check_together
 from saccade.training.run import resolve
@@ -99,6 +100,8 @@ def preflight(config: Config, devices: int, display: Display) -> Preflight:
         check_lengths(config, prepared.train, prepared.valid)
         torch.manual_seed(config.training.seed)
         model = build_model(config, prepared.tokenizers.source.size, prepared.tokenizers.target.size).to(device)
+        if device.type == "cpu":
+            pack(model)
         batcher = Batcher(
             prepared.train,
             batch_tokens=known(config.training.batch_tokens),

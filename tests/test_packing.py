@@ -11,12 +11,12 @@ from saccade.models import packing
 from saccade.models.packing import PackedLinear, rounded
 
 
-@pytest.mark.parametrize("columns", [True, False])
+@pytest.mark.parametrize("intel", [True, False])
 @pytest.mark.parametrize("shape", [(24, 8), (8, 24)])
-def test_products_are_those_of_the_weights_for_any_rows(monkeypatch, columns, shape):
+def test_products_are_those_of_the_weights_for_any_rows(monkeypatch, intel, shape):
     if not packing.can_pack():
         pytest.skip("this torch has no packed products")
-    monkeypatch.setattr(packing, "columns_are_quicker", lambda: columns)
+    monkeypatch.setattr(packing, "is_intel", lambda: intel)
     inputs, outputs = shape
     torch.manual_seed(1)
     linear = nn.Linear(inputs, outputs)

@@ -9,15 +9,15 @@ answers. One core, 256 → 8,000, ms for 1, 5, 64 and 320 rows: an AMD EPYC 1.0,
 10.3 in oneDNN's order and 0.39, 1.5, 9.9 by columns (the smaller the matrix, the more columns gain).
 """
 
-import platform
 from collections.abc import Callable
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from saccade.devices import is_intel
+from saccade.models import blocks
 
 ROWS = 64  # the number of rows for which the order is chosen; it serves any other nearly as well
 EIGHTHS = 8  # of a power of two: the numbers of rows that oneDNN is given, beyond as many
@@ -58,18 +58,9 @@ def rounded(rows: int) -> int:
     return -(-rows // step) * step
 
 
-@cache
-def columns_are_quicker() -> bool:
-    """Whether this is a processor that MKL is made for."""
-    try:
-        return "GenuineIntel" in Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return "Intel" in platform.processor()
-
-
 def product(many: bool) -> Callable[..., Tensor]:
     """What multiplies by weights that are laid out for rows, `many` or one."""
-    return packed_linear if many and not columns_are_quicker() else F.linear
+    return packed_linear if many and not is_intel() else F.linear
 
 
 class PackedLinear(nn.Linear):
@@ -95,8 +86,10 @@ class PackedLinear(nn.Linear):
         parameters = self._parameters
         weight, bias = parameters["weight"], parameters["bias"]
         assert weight is not None
+        if torch.is_grad_enabled():
+            return blocks.linear(x, weight, bias)
         # What is traced must not meet a copy.
-        if torch.is_grad_enabled() or not x.is_cpu or x.dtype is not torch.float32 or torch.compiler.is_compiling():
+        if not x.is_cpu or x.dtype is not torch.float32 or torch.compiler.is_compiling():
             return F.linear(x, weight, bias)
         many = x.numel() != self.in_features
         return product(many)(x, self.laid_out(many), bias)
@@ -109,7 +102,7 @@ class PackedLinear(nn.Linear):
         stamp = (weight.data_ptr(), 0 if weight.is_inference() else weight._version)
         if stamp != self._stamp:
             self._forget(stamp)
-        if many and not columns_are_quicker():
+        if many and not is_intel():
             if self._packed is None:
                 self._packed = _pack(weight)
             return self._packed

@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from saccade.devices import quick_products
+from saccade.models.blocks import filled
+
 
 class Pull(NamedTuple):
     """w · KL(P_teacher ‖ P_student): both are drawn together, or the student alone."""
@@ -31,7 +34,10 @@ def projected_divergences(
 
     `hidden` (readings, N, E), `weight` (V, E), `gold` (N,), `shares`: c_i of each reading.
     """
-    total, nll = _ProjectedDivergences.apply(hidden, weight, gold, smoothing, tuple(shares), tuple(pulls))
+    real = gold.numel()
+    hidden, gold = filled(hidden, gold)
+    with quick_products():
+        total, nll = _ProjectedDivergences.apply(hidden, weight, gold, smoothing, tuple(shares), tuple(pulls), real)
     return total, nll
 
 
@@ -56,7 +62,9 @@ class _ProjectedDivergences(torch.autograd.Function):
         smoothing: float,
         shares: tuple[float, ...],
         pulls: tuple[Pull, ...],
+        real: int,
     ) -> tuple[Tensor, Tensor]:
+        """`real`: rows that count; those behind them are zeros, and do not diverge."""
         weight = weight.to(hidden.dtype)
         exact = torch.promote_types(hidden.dtype, torch.float32)
         learns = any(ctx.needs_input_grad[:2])
@@ -71,12 +79,13 @@ class _ProjectedDivergences(torch.autograd.Function):
             log_p = [_log_softmax((one[rows] @ weight.mT).to(exact)) for one in hidden]
             p = [one.exp() for one in log_p]
             gradients: list[Tensor] = []
-            nll -= log_p[0].gather(1, right).sum()
+            counted = max(0, real - start)
+            nll -= log_p[0].gather(1, right)[:counted].sum()
             for share, log_p_i, p_i in zip(shares, log_p, p, strict=True):
                 gradient = share * p_i
                 if share:
-                    of_gold = log_p_i.gather(1, right).sum()
-                    total -= share * ((1 - smoothing) * of_gold + smoothing * log_p_i.mean(1).sum())
+                    of_gold = log_p_i.gather(1, right)[:counted].sum()
+                    total -= share * ((1 - smoothing) * of_gold + smoothing * log_p_i.mean(1)[:counted].sum())
                     gradient -= share * smoothing / weight.size(0)
                     gradient.scatter_add_(1, right, torch.full_like(right, share * (smoothing - 1), dtype=exact))
                 gradients.append(gradient)
@@ -99,9 +108,9 @@ class _ProjectedDivergences(torch.autograd.Function):
         return total, nll
 
     @staticmethod
-    def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None, None]:
+    def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None, None, None]:
         grad_hidden, grad_weight = ctx.saved_tensors
-        return grad_hidden * grad_total, grad_weight * grad_total, None, None, None, None
+        return grad_hidden * grad_total, grad_weight * grad_total, None, None, None, None, None
 
 
 def _log_softmax(logits: Tensor) -> Tensor:

@@ -13,6 +13,8 @@ from torch import Tensor, nn
 from saccade.config import TrainingConfig
 from saccade.data.batching import Batch
 from saccade.data.tokenizers import PAD, UNK
+from saccade.devices import quick_products
+from saccade.models.blocks import filled
 from saccade.models.protocol import EncoderDecoder
 from saccade.models.recompute import recompute_layers
 from saccade.models.words import CUT, allow_cuts
@@ -166,7 +168,10 @@ def projected_cross_entropy(hidden: Tensor, weight: Tensor, gold: Tensor, smooth
     Equal to `cross_entropy(linear(hidden, weight), gold, label_smoothing=smoothing, reduction="sum")`, in blocks of
     rows: a block's logits become its gradient in place and are gone before the next block.
     """
-    total, nll = _ProjectedCrossEntropy.apply(hidden, weight, gold, smoothing)
+    real = gold.numel()
+    hidden, gold = filled(hidden, gold)
+    with quick_products():
+        total, nll = _ProjectedCrossEntropy.apply(hidden, weight, gold, smoothing, real)
     return total, nll
 
 
@@ -181,7 +186,10 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
     DEVICE_ROWS = 8192  # elsewhere: few enough launches
 
     @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, gold: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, gold: Tensor, smoothing: float, real: int
+    ) -> tuple[Tensor, Tensor]:
+        """`real`: rows that count; those behind them are zeros, and so are their gradients."""
         weight = weight.to(hidden.dtype)
         exact = torch.promote_types(hidden.dtype, torch.float32)
         learns = any(ctx.needs_input_grad[:2])
@@ -197,8 +205,9 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
             p = logits.sub_(highest).exp_()
             sums = p.sum(1, keepdim=True)
             normaliser = sums.log() + highest
-            normalisers += normaliser.sum()
-            nll += (normaliser - of_gold).sum()
+            counted = max(0, real - start)
+            normalisers += normaliser[:counted].sum()
+            nll += (normaliser - of_gold)[:counted].sum()
             if grad_hidden is None or grad_weight is None:
                 continue
             p.scatter_add_(1, right, (smoothing - 1) * sums)
@@ -221,6 +230,6 @@ class _ProjectedCrossEntropy(torch.autograd.Function):
         return total, nll
 
     @staticmethod
-    def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         grad_hidden, grad_weight = ctx.saved_tensors
-        return grad_hidden * grad_total, grad_weight * grad_total, None, None
+        return grad_hidden * grad_total, grad_weight * grad_total, None, None, None

@@ -29,6 +29,7 @@ from saccade.export import fit
 from saccade.files import remove_folder, sweep_partials, writing
 from saccade.folder import CONFIG, RECORD, WEIGHTS, write_record
 from saccade.models.build import build_model, count_parameters, in_one_sequence, longest_sequence
+from saccade.models.packing import pack
 from saccade.planning import choose_model, choose_sides, choose_training, choose_vocabulary, foresee, spell_time
 from saccade.training import checkpoint
 from saccade.training.checks import (
@@ -160,6 +161,8 @@ def _run(
         display.say(line)
     if not world.sharded:
         model.to(device)
+        if device.type == "cpu":
+            pack(model)
     translator = Translator(config, prepared.tokenizers, model)
     planned, batcher = _batches(config, prepared, world)
     both = _batches(config, prepared, world, both_ways=True)[1] if config.training.bidirectional_steps else None
