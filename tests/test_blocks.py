@@ -62,7 +62,8 @@ def test_the_setting_of_torch_is_what_it_was(monkeypatch):
             within.append(devices._MATMUL.fp32_precision)
             raise KeyError
 
-    pytest.raises(KeyError, fail)
+    with pytest.raises(KeyError):
+        fail()
     assert within != [before]
     assert devices._MATMUL.fp32_precision == before
 
