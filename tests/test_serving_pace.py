@@ -3,7 +3,7 @@
 import pytest
 
 from saccade.serving import pace
-from saccade.serving.pace import LONGEST, SOON, STEPS, Pace
+from saccade.serving.pace import KEPT, LONGEST, SOON, STEPS, Pace
 
 
 class Clock:
@@ -75,3 +75,15 @@ def test_those_at_work_are_joined_after_patience_and_some_steps(clock):
     assert one.due(1, at_work=4)
     one.let_in(1, fresh=False)
     assert not one.due(1, at_work=5), "the next one waits anew"
+
+
+def test_answers_wait_a_moment_for_others_and_never_when_nothing_else_is_at_work(clock):
+    one = Pace(2.0)
+    assert one.tells(busy=True), "none has gone out for long"
+    clock.now += KEPT / 2
+    assert not one.tells(busy=True)
+    assert one.tells(busy=False), "there is nobody to wait for"
+    clock.now += KEPT / 2
+    assert not one.tells(busy=True), "the last have just gone out"
+    clock.now += KEPT
+    assert one.tells(busy=True)

@@ -9,7 +9,6 @@ import socket
 import struct
 import subprocess
 import sys
-from contextlib import aclosing
 
 import httpx
 import psutil
@@ -20,7 +19,7 @@ import saccade
 from saccade.errors import SaccadeError
 from saccade.serving.problems import Busy, TooLarge, TooMany
 from saccade.serving.schemas import Part
-from saccade.serving.wire import Frame, error_of, problem_of, read_frame
+from saccade.serving.wire import Frame, Wire, error_of, problem_of
 
 SLOW = {"search": {"min_length": 512, "max_length_extra": 256, "max_length": 4096, "guard": False, "split": "never"}}
 LONG = "Monday, May 3, " + "one " * 100
@@ -154,32 +153,52 @@ def test_an_error_is_the_same_on_the_other_side(error):
     assert getattr(again, "retry_after", None) == getattr(error, "retry_after", None)
 
 
-def test_frames_come_out_as_they_went_in_and_half_of_one_is_the_end():
-    async def sent(data: bytes) -> list[Frame | None]:
-        ours, theirs = socket.socketpair()
-        reader, writer = await asyncio.open_unix_connection(sock=ours)
-        with theirs:
-            theirs.sendall(data)
-        found = []
-        async with aclosing(_frames(reader)) as frames:
-            async for frame in frames:
-                found.append(frame)
-        writer.close()
-        return found
+GREETING = Frame.of(1, "part", Part(index=0, text="Grüße\n\u2028"))
 
-    said = [Frame(1, "part", Part(index=0, text="Grüße\n\u2028")), Frame(2, "done")]
+
+async def heard_of(data: bytes, size: int) -> list[Frame]:
+    """What is heard of bytes that come a few at a time, until the other side has gone."""
+    ours, theirs = socket.socketpair()
+    found: list[Frame] = []
+    wire = Wire(found.append)
+    await asyncio.get_running_loop().create_unix_connection(lambda: wire, sock=ours)
+    with theirs:
+        for start in range(0, len(data), size):
+            theirs.sendall(data[start : start + size])
+            await asyncio.sleep(0.001)
+    await wire.ended
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_frames_come_out_as_they_went_in_and_half_of_one_is_the_end(size):
+    said = [GREETING, Frame.of(2, "stop"), Frame.of(3, "answer", {"a b": [1, None]})]
     whole = b"".join(frame.packed() for frame in said)
-    assert asyncio.run(sent(whole)) == [Frame(1, "part", {"index": 0, "text": "Grüße\n\u2028"}), Frame(2, "done"), None]
-    assert asyncio.run(sent(whole[:-1])) == [Frame(1, "part", {"index": 0, "text": "Grüße\n\u2028"}), None]
-    assert asyncio.run(sent(struct.pack("!I", 99)[:3])) == [None]
+    assert asyncio.run(heard_of(whole, size)) == said
+    assert [frame.how for frame in said] == [{"index": 0, "text": "Grüße\n\u2028"}, None, {"a b": [1, None]}]
+    assert asyncio.run(heard_of(whole[:-1], size)) == said[:-1]
+    assert asyncio.run(heard_of(struct.pack("!I", 99)[:3], size)) == []
 
 
-async def _frames(reader):
-    while True:
-        frame = await read_frame(reader)
-        yield frame
-        if frame is None:
-            return
+def test_what_is_said_at_once_goes_out_at_once_and_before_the_line_is_closed():
+    async def sent() -> tuple[bytes, bytes]:
+        ours, theirs = socket.socketpair()
+        theirs.setblocking(False)
+        wire = Wire(lambda frame: None)
+        await asyncio.get_running_loop().create_unix_connection(lambda: wire, sock=ours)
+        with theirs:
+            wire.say(GREETING)
+            wire.say(GREETING)
+            with pytest.raises(BlockingIOError):
+                theirs.recv(1000)
+            await asyncio.sleep(0)
+            first = theirs.recv(1000)
+            wire.say(GREETING)
+            wire.close()
+            await wire.ended
+            return first, theirs.recv(1000)
+
+    assert asyncio.run(sent()) == (2 * GREETING.packed(), GREETING.packed())
 
 
 @pytest.fixture(scope="module")
@@ -249,3 +268,14 @@ def test_cores_are_shared_out_by_the_size_of_the_model(trained, monkeypatch):
     assert replicas.shares_of(trained, ServingSettings(processes=None, device="cuda")) == (1, 6)
     monkeypatch.setattr(replicas, "SMALL", 10)
     assert replicas.shares_of(trained, ServingSettings(processes=None)) == (1, 6)
+
+
+def test_a_long_text_is_made_ready_beside_the_others_and_answers_the_same(served, trained):
+    text = "Monday, May 3, 2021. " * 250  # more than is made ready in the event loop
+    assert served.texts(text, search={"beam": 1}) == [
+        saccade.load(trained, engine="torch").translate(text, beam=1).text
+    ]
+    refused = served.translate(text, search={"split": "never"})
+    assert refused.status_code == 400
+    assert "more than the" in refused.json()["error"]
+    wait_until(lambda: served.server.requests == 0)

@@ -7,8 +7,9 @@ import torch
 from saccade.data.batching import collate
 from saccade.data.tokenizers import BOS, EOS, PAD, UNK
 from saccade.generation.orders import Job, Order
+from saccade.serving.listening import Tell
 from saccade.serving.schemas import Alternatives
-from saccade.serving.tickets import Deliver, Kind, Ticket
+from saccade.serving.tickets import Kind, Ticket
 from saccade.serving.told import Told
 from saccade.translator import Translator
 
@@ -19,7 +20,7 @@ MORE = 2  # pieces tried to a word that is wanted: several may begin the same
 
 
 def following(
-    kind: Kind, text: str, job: Job, begun: list[int], pieces: Sequence[int], client: str, deliver: Deliver
+    kind: Kind, text: str, job: Job, begun: list[int], pieces: Sequence[int], client: str, deliver: Tell
 ) -> list[Ticket]:
     """The text once for each of the pieces, told to go on with it."""
     line = kind.pipeline.prepare([text]).lines[0]

@@ -382,8 +382,10 @@ class Worker:
         return None
 
     def _tell(self) -> None:
-        """Hand over what there is to say, all at once: each waking of the event loop costs."""
+        """Hand over what there is to say, all at once: each waking of whoever listens costs."""
         if not self._out or self._loop is None:
+            return
+        if not self._pace.tells(busy=self._running is not None and self._running.busy):
             return
         out, self._out = self._out, []
         if self._thread is None:

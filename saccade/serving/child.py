@@ -8,13 +8,12 @@ import logging
 import signal
 import socket
 import sys
-from contextlib import aclosing
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from saccade.errors import SaccadeError
+from saccade.serving.listening import Event, Stop
 from saccade.serving.logs import log_to_stderr
 from saccade.serving.loops import quickest_loop, settled
 from saccade.serving.model import Asked, LocalModel
@@ -22,7 +21,7 @@ from saccade.serving.problems import as_refused
 from saccade.serving.schemas import LookRequest, Part
 from saccade.serving.settings import ServingSettings
 from saccade.serving.told import Told
-from saccade.serving.wire import Frame, problem_of, read_frame
+from saccade.serving.wire import Frame, Wire, problem_of
 
 log = logging.getLogger("saccade.serving")
 
@@ -30,67 +29,101 @@ log = logging.getLogger("saccade.serving")
 class Child:
     """The side that answers."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader, self._writer = reader, writer
-        self._at_work: dict[int, asyncio.Task[None]] = {}
+    def __init__(self) -> None:
+        self.wire = Wire(self._heard)
+        self._model: LocalModel | None = None
+        self._stops: dict[int, Stop] = {}  # of what is at work
 
     async def run(self) -> None:
-        """Load, then answer until nobody listens any more."""
-        frame = await read_frame(self._reader)
-        if frame is None:
-            return
+        """Answer until nobody listens any more."""
+        await self.wire.ended
+        for stop in self._stops.values():
+            stop()
+        if self._model is not None:
+            await self._model.close()
+
+    def _heard(self, frame: Frame) -> None:
+        if frame.what == "stop":
+            self._over(frame.number)
+        elif self._model is None:
+            self._load(frame)
+        elif frame.what == "translate":
+            try:
+                self._translate(self._model, frame)
+            except Exception as error:
+                self._failed(frame.number, error)
+        else:  # rare enough for a task
+            task = asyncio.create_task(self._answer(self._model, frame))
+            self._stops[frame.number] = task.cancel
+
+    def _load(self, frame: Frame) -> None:
         try:
-            folder, settings = Path(frame.how["folder"]), ServingSettings.model_validate(frame.how["settings"])
-            torch.set_num_threads(frame.how["threads"])
+            how = frame.how
+            folder, settings = Path(how["folder"]), ServingSettings.model_validate(how["settings"])
+            torch.set_num_threads(how["threads"])
             self._model = LocalModel.load(folder, settings, asyncio.get_running_loop())
         except Exception as error:
             if not isinstance(error, SaccadeError):
                 log.exception("model not loaded")
-            self._say(0, "problem", problem_of(error))
-            await self._writer.drain()
+            self.wire.say(Frame.of(0, "problem", problem_of(error)))
+            self.wire.close()
             return
         settled()
-        self._say(0, "ready", self._model.engine)
-        while (frame := await read_frame(self._reader)) is not None:
-            if frame.what == "stop":
-                if (task := self._at_work.get(frame.number)) is not None:
-                    task.cancel()
-            else:
-                task = self._at_work[frame.number] = asyncio.create_task(self._answer(frame))
-                task.add_done_callback(lambda _, number=frame.number: self._at_work.pop(number))  # type: ignore[misc]
-        for task in list(self._at_work.values()):
-            task.cancel()
-        await self._model.close()
+        self.wire.say(Frame.of(0, "ready", self._model.engine))
 
-    async def _answer(self, frame: Frame) -> None:
-        number, what, how = frame
+    def _translate(self, model: LocalModel, frame: Frame) -> None:
+        number, how = frame.number, frame.how
+        asked = Asked(**how | {"told": Told(**how["told"])})
+        left = len(asked.texts)
+
+        def tell(event: Event | Exception) -> None:
+            nonlocal left
+            if isinstance(event, Exception):
+                self._failed(number, event)
+                self._over(number)
+                return
+            part = isinstance(event, Part)
+            self.wire.say(Frame.of(number, "part" if part else "result", event))
+            left -= not part
+            if not left:
+                self._over(number)
+
+        stop = model.translate(asked, tell)
+        if left:
+            self._stops[number] = stop
+        else:  # there was nothing to translate in it
+            stop()
+
+    async def _answer(self, model: LocalModel, frame: Frame) -> None:
+        number, what, how = frame.number, frame.what, frame.how
         try:
-            if what == "translate":
-                asked = Asked(**how | {"told": Told(**how["told"])})
-                async with aclosing(self._model.translate(asked)) as events:
-                    async for event in events:
-                        self._say(number, "part" if isinstance(event, Part) else "result", event)
-            elif what == "state":
-                self._say(number, "answer", list(await self._model.state()))
+            if what == "state":
+                answer: object = list(await model.state())
             elif what == "look":
-                self._say(number, "answer", await self._model.look(how["name"], LookRequest(**how["request"])))
+                answer = await model.look(how["name"], LookRequest(**how["request"]))
             else:
-                self._say(number, "answer", await self._model.alternatives(**how))
-            self._say(number, "done")
+                answer = await model.alternatives(**how)
+            self.wire.say(Frame.of(number, "answer", answer))
         except Exception as error:
-            if as_refused(error) is None:
-                log.error("request failed", exc_info=error)
-            self._say(number, "problem", problem_of(error))
+            self._failed(number, error)
+        finally:
+            self._stops.pop(number, None)
 
-    def _say(self, number: int, what: str, how: Any = None) -> None:
-        if not self._writer.is_closing():
-            self._writer.write(Frame(number, what, how).packed())
+    def _failed(self, number: int, error: Exception) -> None:
+        if as_refused(error) is None:
+            log.error("request failed", exc_info=error)
+        self.wire.say(Frame.of(number, "problem", problem_of(error)))
+
+    def _over(self, number: int) -> None:
+        if (stop := self._stops.pop(number, None)) is not None:
+            stop()
 
 
 async def main(fileno: int) -> None:
     """Talk through the socket of that number."""
-    reader, writer = await asyncio.open_unix_connection(sock=socket.socket(fileno=fileno))
-    await Child(reader, writer).run()
+    child = Child()
+    await asyncio.get_running_loop().create_unix_connection(lambda: child.wire, sock=socket.socket(fileno=fileno))
+    await child.run()
 
 
 if __name__ == "__main__":

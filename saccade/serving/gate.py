@@ -8,7 +8,7 @@ import asyncio
 import json
 import logging
 import time
-from contextlib import suppress
+from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -55,38 +55,32 @@ class Gate:
 
 
 class _Passage:
-    """One request on its way."""
+    """One request on its way. Who answers it reads its body; then it is listened whether the client is still there."""
 
     def __init__(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send, limit: int) -> None:
         self.app, self.scope, self.receive, self.send, self.limit = app, scope, receive, send, limit
-        self.status = 0
-        self.complete = False
-        self.inbox: asyncio.Queue[Message] = asyncio.Queue()
+        self.status = self.taken = 0
+        self.complete = self.gone = self.large = False
+        self.answering: asyncio.Task[Any] | None = None
+        self.listening: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
         if self._announced() > self.limit:
             await self._too_large()
             return
-        answer = asyncio.create_task(self._answer())
-        listen = asyncio.create_task(self._listen())
+        self.answering = asyncio.current_task()
         try:
-            await asyncio.wait({answer, listen}, return_when=asyncio.FIRST_COMPLETED)
-            if answer.done() or self.complete:
-                await answer
-                return
-            answer.cancel()
-            with suppress(asyncio.CancelledError):
-                await answer
-            if listen.result() == "large" and not self.status:
+            await self.app(self.scope, self._received, self._sent)
+        except asyncio.CancelledError:
+            if self.large and not self.status:
                 await self._too_large()
-            else:
+            elif self.large or self.gone:
                 self.status = GONE
+            else:
+                raise
         finally:
-            for task in (answer, listen):
-                task.cancel()
-
-    async def _answer(self) -> None:
-        await self.app(self.scope, self.inbox.get, self._sent)
+            if self.listening is not None:
+                self.listening.cancel()
 
     def _announced(self) -> int:
         for name, value in self.scope["headers"]:
@@ -94,17 +88,28 @@ class _Passage:
                 return int(value)
         return 0
 
-    async def _listen(self) -> str:
-        """Hand on what comes, until the client is gone or has sent too much."""
-        taken = 0
-        while True:
-            message = await self.receive()
-            taken += len(message.get("body", b""))
-            if taken > self.limit:
-                return "large"
-            self.inbox.put_nowait(message)
-            if message["type"] == "http.disconnect":
-                return "gone"
+    async def _received(self) -> Message:
+        """What comes next, unless the client is gone or has sent too much: then nobody goes on."""
+        if self.listening is not None:  # nothing comes after the body but the end
+            await asyncio.wait([self.listening])
+            return {"type": "http.disconnect"}
+        message = await self.receive()
+        self.taken += len(message.get("body", b""))
+        self.large = self.taken > self.limit
+        self.gone = message["type"] == "http.disconnect"
+        if self.large or self.gone:
+            raise asyncio.CancelledError
+        if not message.get("more_body"):
+            self.listening = asyncio.create_task(self._listen())
+        return message
+
+    async def _listen(self) -> None:
+        """Stop whoever answers a client that goes away."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+        if not self.complete and self.answering is not None:
+            self.gone = True
+            self.answering.cancel()
 
     async def _sent(self, message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -5,8 +5,7 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Iterator, Sequence
-from contextlib import aclosing
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -14,9 +13,10 @@ from typing import Any, NamedTuple, Protocol
 from saccade.folder import load
 from saccade.serving.alternatives import AS_IT_IS, by_word, following, next_pieces
 from saccade.serving.batcher import Worker
+from saccade.serving.listening import Stop, Tell, results_of
 from saccade.serving.looks import look_json
-from saccade.serving.problems import TooSlow
-from saccade.serving.schemas import Alternatives, LookRequest, Part, Result
+from saccade.serving.request import Request
+from saccade.serving.schemas import Alternatives, LookRequest
 from saccade.serving.settings import ServingSettings
 from saccade.serving.tickets import Kind, Ticket
 from saccade.serving.told import Told
@@ -61,8 +61,8 @@ class Model(Protocol):
     def gone(self) -> bool:
         """Whether it can answer no more."""
 
-    def translate(self, asked: Asked) -> AsyncGenerator[Part | Result, None]:
-        """Parts as they are written and results as they are finished. Close it (`aclosing`), and the work stops."""
+    def translate(self, asked: Asked, tell: Tell) -> Stop:
+        """Tell of parts as they are written and of results as they are finished; see `saccade.serving.listening`."""
 
     async def alternatives(self, text: str, prefix: str, count: int, client: str) -> Alternatives:
         """Words that could follow `prefix` in a translation of `text`, and the translations that go on with them."""
@@ -107,60 +107,34 @@ class LocalModel:
         self._kinds.move_to_end(key)
         return self._kinds[key]
 
-    async def translate(self, asked: Asked) -> AsyncGenerator[Part | Result, None]:
+    def translate(self, asked: Asked, tell: Tell) -> Stop:
         kind = self.kind(asked.told, asked.key, asked.search, asked.each)
-        inbox: asyncio.Queue[Part | Result | Exception] = asyncio.Queue()
+        request = Request(self.worker, self.settings.time_limit, tell)
 
         def made() -> Iterator[Ticket]:
             prefixes: Sequence[str | None] = asked.prefixes or [None] * len(asked.texts)
             for (index, text), prefix in zip(asked.texts, prefixes, strict=True):
-                yield kind.ticket(text, index, asked.client, prefix, asked.streamed, inbox.put_nowait)
+                yield kind.ticket(text, index, asked.client, prefix, asked.streamed, request.heard)
 
-        many = sum(len(text) for _, text in asked.texts) > AT_ONCE
-        tickets = await asyncio.to_thread(list, made()) if many else list(made())
-        async with aclosing(self._answers(tickets, inbox)) as answers:
-            async for event in answers:
-                yield event
-
-    async def _answers(
-        self, tickets: list[Ticket], inbox: "asyncio.Queue[Part | Result | Exception]"
-    ) -> AsyncGenerator[Part | Result, None]:
-        """What becomes of texts; those that are not done when nobody listens any more are stopped."""
-        request, left = object(), {ticket.index: ticket for ticket in tickets}
-        seconds = self.settings.time_limit
-        late = TooSlow(f"not done in {seconds:g} seconds, and stopped; send less at a time")
-        alarm = asyncio.get_running_loop().call_later(seconds, inbox.put_nowait, late)
-        try:
-            for ticket in tickets:
-                if ticket.complete:  # nothing to translate in it
-                    ticket.over = True
-                    del left[ticket.index]
-                    yield ticket.kind.finish([ticket])[0]
-            self.worker.submit(list(left.values()), request)
-            while left:
-                event = await inbox.get()
-                if isinstance(event, Exception):
-                    raise event
-                if isinstance(event, Result):
-                    del left[event.index]
-                yield event
-        finally:
-            alarm.cancel()
-            if left:
-                self.worker.cancel(list(left.values()), request)
+        if sum(len(text) for _, text in asked.texts) > AT_ONCE:
+            request.begin_later(made())
+        else:
+            request.begin(list(made()))
+        return request.stop
 
     async def alternatives(self, text: str, prefix: str, count: int, client: str) -> Alternatives:
         translator, kind = self.translator, self.kind(AS_IT_IS, AS_IT_IS.key(), dict(AS_IT_IS.search), each=True)
         (job,) = translator.told([text], kind.settings)
         begun = translator.tokenizers.target.encode(prefix.strip()) if prefix.strip() else []
         pieces = await self.worker.call(lambda: next_pieces(translator, job.source, begun, count))
-        inbox: asyncio.Queue[Part | Result | Exception] = asyncio.Queue()
-        tickets = following(kind, text, job, begun, [piece for piece, _ in pieces], client, inbox.put_nowait)
-        said: dict[int, str] = {}
-        async with aclosing(self._answers(tickets, inbox)) as answers:
-            async for event in answers:
-                if isinstance(event, Result):
-                    said[event.index] = event.translations[0].text
+
+        def ask(tell: Tell) -> Stop:
+            request = Request(self.worker, self.settings.time_limit, tell)
+            ids = [piece for piece, _ in pieces]
+            request.begin(following(kind, text, job, begun, ids, client, request.heard))
+            return request.stop
+
+        said = {found.index: found.translations[0].text for found in await results_of(ask, len(pieces))}
         before = translator.tokenizers.target.decode(begun)
         return by_word([(said[i], probability) for i, (_, probability) in enumerate(pieces)], before, count)
 

@@ -1,9 +1,14 @@
-"""When newcomers are let in: at once if nothing is at work, but for a moment in which others may come with them."""
+"""When newcomers are let in, and when answers go out.
+
+Newcomers: at once if nothing is at work, but for a moment in which others may come with them. Answers: at once if
+nothing else is at work, otherwise some at a time: each time wakes the server and its clients, who then ask again.
+"""
 
 import time
 
 STEPS = 12  # at least, between two times that some join those at work
 GATHER, LONGEST = 0.2, 0.1  # of the time the last batch took, and seconds: so long the next one waits for its clients
+KEPT = 0.02  # seconds that answers wait for others, while others are at work
 SOON = 0.02  # seconds without a newcomer, after which nobody is waited for
 
 
@@ -16,6 +21,7 @@ class Pace:
         self.gathering = False  # whether others are waited for
         self._waiting_since: float | None = None
         self._steps = 0  # since some were let in
+        self._told = 0.0  # when answers last went out
         self._began, self._batch = time.monotonic(), 0  # of those at work: when they began, and how many they were
         self._took, self._ended, self._arrived = 0.0, 0.0, 0.0  # the last batch, and when the last sentence came
 
@@ -36,6 +42,14 @@ class Pace:
         if not busy:
             self._ended = time.monotonic()
             self._took = self._ended - self._began
+
+    def tells(self, busy: bool) -> bool:
+        """Whether the answers that there are go out now; `busy`: others are at work."""
+        now = time.monotonic()
+        if busy and now - self._told < KEPT:
+            return False
+        self._told = now
+        return True
 
     def due(self, waiting: int, at_work: int) -> bool:
         """Whether newcomers are let in now."""

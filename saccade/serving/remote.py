@@ -10,34 +10,35 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from saccade.serving.listening import Stop, Tell
 from saccade.serving.model import Asked, State
 from saccade.serving.problems import Busy
 from saccade.serving.schemas import Alternatives, LookRequest, Part, Result
 from saccade.serving.settings import ServingSettings
-from saccade.serving.wire import Frame, error_of, problem_of, read_frame
+from saccade.serving.wire import Frame, Wire, error_of, problem_of
 
 ENDS_WITHIN = 60.0  # seconds, when it is told to
+LOADING = 0  # the number of the first question
 
 
 class RemoteModel:
     """The side that asks. `saccade.serving.child` is the other."""
 
-    def __init__(
-        self, process: "subprocess.Popen[bytes]", reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> None:
-        self.process, self._reader, self._writer = process, reader, writer
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self.process = process
+        self.wire = Wire(self._heard)
+        self.wire.ended.add_done_callback(self._lost)
         self.engine = ""
         self.gone = False
-        self._numbers = count(1)
-        self._inboxes: dict[int, asyncio.Queue[Frame]] = {}
+        self._numbers = count(LOADING)
+        self._listeners: dict[int, Callable[[Frame], None]] = {}  # to what is said to each question
         self._last = State(0, 0, 0)
-        self._listener: asyncio.Task[None] | None = None
 
     @classmethod
     async def start(cls, folder: Path, settings: ServingSettings, threads: int) -> "RemoteModel":
@@ -49,60 +50,76 @@ class RemoteModel:
             process = subprocess.Popen(
                 line, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2, start_new_session=True
             )
-        model = cls(process, *await asyncio.open_unix_connection(sock=ours))
+        model = cls(process)
+        await asyncio.get_running_loop().create_unix_connection(lambda: model.wire, sock=ours)
         told = {"folder": str(folder), "settings": settings.model_dump(mode="json"), "threads": threads}
-        model._writer.write(Frame(0, "load", told).packed())
-        frame = await read_frame(model._reader)
-        if frame is None or frame.what != "ready":
+        try:
+            model.engine = await model._answer("load", told)
+        except Exception as error:
             await model.close()
-            raise Busy(f"{folder}: its process ended while it was loading", 5) if frame is None else error_of(frame.how)
-        model.engine = frame.how
-        model._listener = asyncio.create_task(model._listen())
+            if isinstance(error, Busy):
+                raise Busy(f"{folder}: its process ended while it was loading", 5) from None
+            raise
         return model
 
-    async def _listen(self) -> None:
-        while (frame := await read_frame(self._reader)) is not None:
-            if (inbox := self._inboxes.get(frame.number)) is not None:
-                inbox.put_nowait(frame)
+    def _heard(self, frame: Frame) -> None:
+        if (listener := self._listeners.get(frame.number)) is not None:
+            listener(frame)
+
+    def _lost(self, _: object) -> None:
         self.gone = True
         self._last = self._last._replace(rows=0, waiting=0)
-        lost = Frame(0, "problem", problem_of(Busy("the model's process has ended; ask again", 1)))
-        for inbox in self._inboxes.values():
-            inbox.put_nowait(lost)
+        lost = Frame.of(0, "problem", problem_of(Busy("the model's process has ended; ask again", 1)))
+        for listener in list(self._listeners.values()):
+            listener(lost)
 
-    async def _asked(self, what: str, how: dict[str, Any]) -> AsyncGenerator[Frame, None]:
-        """What is said to a question, until all is said. Close it, and the other side is told to stop."""
+    def _ask(self, what: str, how: dict[str, Any], listener: Callable[[Frame], None]) -> int:
+        """Ask, and have the listener called with what is said to it; returns the number of the question."""
         if self.gone:
             raise Busy("the model's process has ended; ask again", 1)
         number = next(self._numbers)
-        inbox = self._inboxes[number] = asyncio.Queue()
-        self._writer.write(Frame(number, what, how).packed())
-        over = False
-        try:
-            while True:
-                frame = await inbox.get()
-                over = frame.what in ("done", "problem")
-                if frame.what == "problem":
-                    raise error_of(frame.how)
-                if over:
-                    return
-                yield frame
-        finally:
-            del self._inboxes[number]
-            if not over and not self.gone:
-                self._writer.write(Frame(number, "stop").packed())
+        self._listeners[number] = listener
+        self.wire.say(Frame.of(number, what, how))
+        return number
+
+    def _forget(self, number: int, over: bool) -> None:
+        """Listen no longer; if not all is said, the other side is told to stop."""
+        if self._listeners.pop(number, None) is not None and not over and not self.gone:
+            self.wire.say(Frame(number, "stop"))
 
     async def _answer(self, what: str, how: dict[str, Any]) -> Any:
-        async with aclosing(self._asked(what, how)) as frames:
-            async for frame in frames:
-                return frame.how
-        raise AssertionError(f"{what}: nothing was said")
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
-    async def translate(self, asked: Asked) -> AsyncGenerator[Part | Result, None]:
-        how = vars(asked) | {"told": vars(asked.told)}
-        async with aclosing(self._asked("translate", how)) as frames:
-            async for frame in frames:
-                yield (Part if frame.what == "part" else Result).model_validate(frame.how)
+        def listener(frame: Frame) -> None:
+            if answer.done():
+                return
+            if frame.what == "problem":
+                answer.set_exception(error_of(frame.how))
+            else:
+                answer.set_result(frame.how)
+
+        number = self._ask(what, how, listener)
+        try:
+            return await answer
+        finally:
+            self._forget(number, over=not answer.cancelled())
+
+    def translate(self, asked: Asked, tell: Tell) -> Stop:
+        left = len(asked.texts)
+
+        def listener(frame: Frame) -> None:
+            nonlocal left
+            if frame.what == "problem":
+                left = 0
+                tell(error_of(frame.how))
+            elif frame.what == "part":
+                tell(Part.model_validate_json(frame.body))
+            else:
+                left -= 1
+                tell(Result.model_validate_json(frame.body))
+
+        number = self._ask("translate", vars(asked) | {"told": vars(asked.told)}, listener)
+        return lambda: self._forget(number, over=not left)
 
     async def alternatives(self, text: str, prefix: str, count: int, client: str) -> Alternatives:
         how = {"text": text, "prefix": prefix, "count": count, "client": client}
@@ -118,7 +135,7 @@ class RemoteModel:
         return self._last
 
     async def close(self) -> None:
-        self._writer.close()  # the other side hears that, ends what it is at, and goes
+        self.wire.close()  # the other side hears that, ends what it is at, and goes
         try:
             await asyncio.to_thread(self.process.wait, ENDS_WITHIN)
         except subprocess.TimeoutExpired:

@@ -1,8 +1,7 @@
 """A model in several processes: a small one gains little from a second thread, and much from a second process."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -10,9 +9,10 @@ from typing import NamedTuple
 import torch
 
 from saccade.folder import WEIGHTS
+from saccade.serving.listening import Stop, Tell
 from saccade.serving.model import Asked, State
 from saccade.serving.remote import RemoteModel
-from saccade.serving.schemas import Alternatives, LookRequest, Part, Result
+from saccade.serving.schemas import Alternatives, LookRequest
 from saccade.serving.settings import ServingSettings
 from saccade.training.checkpoint import parameters_in
 
@@ -67,39 +67,20 @@ class Replicas:
     def gone(self) -> bool:
         return any(model.gone for model in self.models)
 
-    async def translate(self, asked: Asked) -> AsyncGenerator[Part | Result, None]:
-        parts = self._divided(asked)
-        if len(parts) == 1:
-            async with aclosing(self._by_one(parts[0])) as events:
-                async for event in events:
-                    yield event
-            return
-        inbox: asyncio.Queue[Part | Result | BaseException | None] = asyncio.Queue()
+    def translate(self, asked: Asked, tell: Tell) -> Stop:
+        stops: list[Stop] = []
 
-        async def follow(part: Asked) -> None:
-            try:
-                async with aclosing(self._by_one(part)) as events:
-                    async for event in events:
-                        inbox.put_nowait(event)
-                inbox.put_nowait(None)
-            except Exception as error:
-                inbox.put_nowait(error)
+        def stop() -> None:
+            for part in stops:
+                part()
 
-        tasks = [asyncio.create_task(follow(part)) for part in parts]
         try:
-            left = len(tasks)
-            while left:
-                said = await inbox.get()
-                if isinstance(said, BaseException):
-                    raise said
-                if said is None:
-                    left -= 1
-                else:
-                    yield said
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            for part in self._divided(asked):
+                stops.append(self._by_one(part, tell))
+        except BaseException:
+            stop()
+            raise
+        return stop
 
     def _divided(self, asked: Asked) -> list[Asked]:
         """The request in as many parts as it is worth; those of like place in it apart, so that all are alike long."""
@@ -109,15 +90,16 @@ class Replicas:
             for i in range(count)
         ]
 
-    async def _by_one(self, asked: Asked) -> AsyncGenerator[Part | Result, None]:
+    def _by_one(self, asked: Asked, tell: Tell) -> Stop:
         number = self._least_busy
+        stop = self.models[number].translate(asked, tell)
         self._texts[number] += len(asked.texts)
-        try:
-            async with aclosing(self.models[number].translate(asked)) as events:
-                async for event in events:
-                    yield event
-        finally:
+
+        def done() -> None:
             self._texts[number] -= len(asked.texts)
+            stop()
+
+        return done
 
     @property
     def _least_busy(self) -> int:

@@ -13,7 +13,7 @@ import re
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -39,6 +39,7 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+_SENT = [(name.lower().encode(), value.encode()) for name, value in HEADERS.items()]
 
 
 class NoKey(Refused):
@@ -176,9 +177,8 @@ class SecurityHeaders:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def guarded(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers.setdefault(name, value)
+                own = {name.lower() for name, _ in message["headers"]}
+                message["headers"] = [*message["headers"], *(header for header in _SENT if header[0] not in own)]
             await send(message)
 
         await self.app(scope, receive, guarded if scope["type"] == "http" else send)

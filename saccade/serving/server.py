@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from saccade.serving.cache import AnswerCache
+from saccade.serving.listening import Ask, Event, Stop, Tell, events_of, results_of
 from saccade.serving.metrics import Metrics
-from saccade.serving.model import Asked, State
+from saccade.serving.model import Model, State
 from saccade.serving.pool import Entry, Loaded, ModelPool
 from saccade.serving.problems import Busy, NotFound, TooLarge
-from saccade.serving.schemas import Part, Result
+from saccade.serving.question import Question
+from saccade.serving.schemas import Result
 from saccade.serving.settings import ServingSettings
 from saccade.serving.told import Told
 from saccade.serving.watch import Watch
@@ -93,46 +95,58 @@ class Server:
         """The results of all texts, in their order. What goes wrong is a `Refused` or a `SaccadeError`."""
         began = time.monotonic()
         entry = self.choose(model, source, target)
-        async with aclosing(self._events(texts, entry, told or Told(), client, streamed=False)) as events:
-            results = [event async for event in events if isinstance(event, Result)]
-        return Answer(entry.name, sorted(results, key=lambda result: result.index), time.monotonic() - began)
-
-    def stream(
-        self, texts: Sequence[str], model: str | None = None, told: Told | None = None, client: str = ""
-    ) -> AsyncGenerator[Part | Result, None]:
-        """Parts as they are written and results as they are finished. Close it (`aclosing`), and the work stops."""
-        return self._events(texts, self.pool.named(model), told or Told(), client, streamed=True)
-
-    async def _events(
-        self, texts: Sequence[str], entry: Entry, told: Told, client: str, streamed: bool
-    ) -> AsyncGenerator[Part | Result, None]:
-        texts = [mended(text) for text in texts]
-        self.check(texts)
-        prefixes = told.prefixes(len(texts))
-        search = told.settings(entry.beam, self.settings.max_beam)
+        question = self._question(texts, entry, told, client, streamed=False)
         with self.counted():
             async with self.pool.use(entry) as loaded:
-                asked_for = told.key()
-                keys = [
-                    (loaded.version, entry.name, asked_for, prefixes and prefixes[i], t) for i, t in enumerate(texts)
-                ]
-                known = {i: found for i, key in enumerate(keys) if (found := self.cache.get(key, i)) is not None}
-                for result in known.values():
+                results = question.known(self.cache, loaded.version)
+                results += await results_of(self._asking(question, loaded.model), len(question.left))
+        return Answer(entry.name, sorted(results, key=lambda result: result.index), time.monotonic() - began)
+
+    async def stream(
+        self, texts: Sequence[str], model: str | None = None, told: Told | None = None, client: str = ""
+    ) -> AsyncGenerator[Event, None]:
+        """Parts as they are written and results as they are finished. Close it (`aclosing`), and the work stops."""
+        entry = self.pool.named(model)
+        question = self._question(texts, entry, told, client, streamed=True)
+        with self.counted():
+            async with self.pool.use(entry) as loaded:
+                for result in question.known(self.cache, loaded.version):
                     yield result
-                left = {i for i in range(len(texts)) if i not in known}
-                if not left:
-                    return
-                each = None if prefixes is None else [prefixes[i] for i in sorted(left)]
-                asked = Asked([(i, texts[i]) for i in sorted(left)], told, asked_for, search, each, client, streamed)
-                try:
-                    async with aclosing(loaded.model.translate(asked)) as answers:
-                        async for event in answers:
-                            if isinstance(event, Result):
-                                left.discard(event.index)
-                                self.cache.put(keys[event.index], event)
-                            yield event
-                finally:
-                    self.metrics.stopped.inc(len(left))
+                asking = self._asking(question, loaded.model)
+                async with aclosing(events_of(asking, len(question.left))) as events:
+                    async for event in events:
+                        yield event
+
+    def _question(self, texts: Sequence[str], entry: Entry, told: Told | None, client: str, streamed: bool) -> Question:
+        texts = [mended(text) for text in texts]
+        self.check(texts)
+        return Question(entry, texts, told or Told(), client, streamed, self.settings.max_beam)
+
+    def _asking(self, question: Question, model: Model) -> Ask:
+        """Asks a model, keeps its answers, and counts what is stopped."""
+
+        def ask(tell: Tell) -> Stop:
+            left = len(question.left)
+
+            def heard(event: Event | Exception) -> None:
+                nonlocal left
+                if isinstance(event, Result):
+                    left -= 1
+                    question.keep(self.cache, event)
+                tell(event)
+
+            def stop() -> None:
+                self.metrics.stopped.inc(left)
+                stop_model()
+
+            try:
+                stop_model = model.translate(question.asked, heard)
+            except Exception:
+                self.metrics.stopped.inc(left)
+                raise
+            return stop
+
+        return ask
 
     @contextmanager
     def counted(self) -> Iterator[None]:

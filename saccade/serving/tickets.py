@@ -7,12 +7,11 @@ from typing import Any
 from saccade.generation.guard import Finding, Guarded, stricter
 from saccade.generation.orders import Book, Job
 from saccade.serving.answers import result_of
-from saccade.serving.schemas import Part, Result
+from saccade.serving.listening import Tell
+from saccade.serving.schemas import Result
 from saccade.serving.told import Told
 from saccade.text.pipeline import Line, Made, Pipeline
 from saccade.translator import Translation, Translator, pool_of
-
-Deliver = Callable[[Part | Result | Exception], None]
 
 
 class Kind:
@@ -34,9 +33,7 @@ class Kind:
             self._books[again] = self.translator.book(stricter(self.pool) if again else self.pool)
         return self._books[again]
 
-    def ticket(
-        self, text: str, index: int, client: str, prefix: str | None, streamed: bool, deliver: Deliver
-    ) -> "Ticket":
+    def ticket(self, text: str, index: int, client: str, prefix: str | None, streamed: bool, deliver: Tell) -> "Ticket":
         """A text made ready; what cannot be translated is refused."""
         must = list(self.told.must) or None
         prepared = self.pipeline.prepare([text], index + 1, prefix=prefix, must=must)
@@ -87,7 +84,7 @@ class Ticket:
     index: int
     client: str
     streamed: bool
-    deliver: Deliver
+    deliver: Tell
     parts: list[Translation | None] = field(init=False)
     sentences: list[Sentence] = field(init=False)
     over: bool = False  # answered, refused or no longer wanted
