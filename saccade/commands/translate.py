@@ -31,15 +31,18 @@ def translate(
         typer.Option(help="Write so many translations a sentence, as `number ||| text ||| log-probability`."),
     ] = None,
     device: Device = None,
-    method: Annotated[str | None, typer.Option(help="beam, diverse (a beam in groups) or sample.")] = None,
+    method: Annotated[str | None, typer.Option(help="beam, diverse (a beam in groups), sample or contrastive.")] = None,
     groups: Annotated[int | None, typer.Option(help="Groups of a diverse beam.")] = None,
     diversity: Annotated[float | None, typer.Option(help="How much the groups keep apart.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Sampling: less than 1 is more careful.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Sample from so many of the likeliest.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Sample from, or choose among, so many of the likeliest.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Sample from the likeliest of this probability.")] = None,
     min_p: Annotated[float | None, typer.Option(help="Sample from those at least so likely, beside the best.")] = None,
     typical: Annotated[float | None, typer.Option(help="Sample from the typical of this probability.")] = None,
     seed: Annotated[int | None, typer.Option(help="Another seed, other samples.")] = None,
+    degeneration_penalty: Annotated[
+        float | None, typer.Option(help="Contrastive search: how much to avoid what is like what was written.")
+    ] = None,
     mbr: Annotated[
         int | None, typer.Option(help="Find so many candidates and choose by minimum Bayes risk (chrF).")
     ] = None,
@@ -122,6 +125,7 @@ def translate(
         "min_p": min_p,
         "typical": typical,
         "seed": seed,
+        "degeneration_penalty": degeneration_penalty,
         "mbr": mbr,
         "min_length": min_length,
         "max_length": max_length,

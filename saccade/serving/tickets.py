@@ -10,7 +10,7 @@ from saccade.serving.answers import result_of
 from saccade.serving.schemas import Part, Result
 from saccade.serving.told import Told
 from saccade.text.pipeline import Line, Made, Pipeline
-from saccade.translator import Translation, Translator, pool_of
+from saccade.translator import Translation, Translator, pool_of, rows_of
 
 Deliver = Callable[[Part | Result | Exception], None]
 
@@ -25,7 +25,7 @@ class Kind:
         self.pool = pool_of(self.settings, ())
         self.key = self.pool.model_dump_json()
         self.engine = translator.engine_for(self.settings)
-        self.rows = self.pool.n_best if self.pool.method == "sample" else self.pool.beam
+        self.rows = rows_of(self.pool)
         self._books: dict[bool, Book] = {}
 
     def book(self, again: bool) -> Book:
