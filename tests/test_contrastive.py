@@ -151,6 +151,23 @@ def test_scores_are_the_models_own_log_probabilities(name):
         assert not {0, 1, 2, 3} & set(hypothesis.tokens)
 
 
+@pytest.mark.parametrize(
+    ("name", "limit"),
+    [("transformer learned positions", 40), ("transformer prefix decoder-only, learned positions", 60 - 6)],
+)
+def test_the_end_is_not_read_where_a_model_has_no_position_for_it(name, limit):
+    model, source = make(name), sentences([5])[0]
+    batch = collate([(source, [])], [0])
+    rules = [*DEFAULT_RULES, min_length(limit)]
+    ((hypothesis,),) = generate(
+        model, batch.source, batch.source_mask, Contrastive(3, 0.6), torch.tensor([limit]), rules
+    )
+    assert len(hypothesis.tokens) == limit - 1
+    log_probs, forced_batch = forced(model, [(source, hypothesis.tokens)])
+    own = log_probs.gather(-1, forced_batch.gold.unsqueeze(-1)).sum().item()
+    assert hypothesis.log_prob == pytest.approx(own, abs=1e-9)
+
+
 def test_a_running_batch_has_it_beside_beams_and_lets_go_of_what_is_dropped():
     model, sources = make("transformer pre-norm", lively=1.0), sentences([5, 3, 6, 4], seed=2)
     batch = collate([(source, []) for source in sources], range(4))
