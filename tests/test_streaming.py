@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +14,11 @@ from conftest import Command, Start
 from test_placeholders import untrained
 
 import saccade
+from benchmarks.streaming import File, watch
 from saccade import SaccadeError
 from saccade.__main__ import main
 from saccade.commands.app import WINDOW
+from saccade.data.lines import read_lines
 from saccade.text.pipeline import Pipeline
 from saccade.text.streaming import may_wait, resumed, windows
 
@@ -212,3 +215,68 @@ def test_memory_does_not_grow_with_the_file(start: Start, tmp_path: Path) -> Non
     assert len(memory) == 20
     # The first windows grow to their full size; after them there are three more.
     assert max(memory[-4:]) - max(memory[-12:-8]) < 8 * 2**20
+
+
+def test_going_on_with_a_file_holds_no_more_than_a_window(tmp_path: Path) -> None:
+    source, done = tmp_path / "in", 100_000
+    source.write_text("".join(f"line {n}\n" for n in range(done + 10)))
+    (tmp_path / "out.partial").write_text("line\n" * done)
+    tracemalloc.start()
+    try:
+        with resumed(tmp_path / "out") as (_, found):
+            assert found == done
+            number = 0
+            for window in windows(read_lines(source), WINDOW):
+                number += len(window)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert number == done + 10
+    assert peak < 2 * WINDOW * 128, "two windows of short lines, one of which is just let go"
+
+
+class Sentences(File):
+    """A file of which every line is its number."""
+
+    def __init__(self) -> None:
+        super().__init__(["one"], ["eins"])
+
+    def expected(self, number: int) -> str:
+        return str(number) + self._mark(number)
+
+
+def written(lines: list[str], path: Path, ends: int = 0) -> "subprocess.Popen[bytes]":
+    """A process that writes lines, a little at a time, as a resumed translation does."""
+    program = "import sys, time\nwith open(sys.argv[1], 'a') as out:\n"
+    program += " for line in sys.stdin.read().splitlines():\n  out.write(line[:2]); out.flush(); out.write(line[2:]"
+    program += f" + chr(10)); out.flush()\nsys.exit({ends})"
+    run = subprocess.Popen([sys.executable, "-S", "-c", program, str(path)], stdin=subprocess.PIPE)
+    assert run.stdin is not None
+    run.stdin.write("\n".join(lines).encode())
+    run.stdin.close()
+    return run
+
+
+def test_the_benchmark_of_long_files_sees_what_is_missing_and_what_is_out_of_place(tmp_path: Path) -> None:
+    file, partial = Sentences(), tmp_path / "out.partial"
+    right = [file.expected(n) for n in range(300)]
+    for case, lines, ends, why in (
+        ("right", right, 0, None),
+        ("one is missing", [*right[:150], *right[151:]], 0, "line 201 of the output"),
+        ("the last is missing", right[:-1], 0, "299 lines came of 300"),
+        ("it failed", right[:50], 3, "ended with 3 after 50 lines"),
+    ):
+        partial.unlink(missing_ok=True)
+        partial.touch()
+        with written(lines, partial, ends) as run:
+            if why is None:
+                seen = watch(run, file, tmp_path / "out", 300, None)
+                assert (seen.samples[-1].lines, seen.otherwise) == (300, 0), case
+                continue
+            with pytest.raises(SystemExit, match=why):
+                watch(run, file, tmp_path / "out", 300, None)
+    partial.write_text("".join(line + "\n" for line in right[:100]))
+    before = partial.stat().st_size
+    with written([right[100], "another", *right[102:]], partial) as run:
+        seen = watch(run, file, tmp_path / "out", 300, None, before=100, skip=before)
+    assert (seen.samples[-1].lines, seen.otherwise) == (300, 1)
