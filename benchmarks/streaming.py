@@ -106,7 +106,7 @@ def measure(place: Path, args: argparse.Namespace) -> None:
         with started(folder, source, output, resume=True) as run:
             gone_on = watch(run, file, output, min(args.lines, half + 8192), 10.0, half, size)
         found["resumed"] = {"after lines": half, **gone_on.summary()}
-        found["resumed"].pop("marks")
+        del found["resumed"]["marks"], found["resumed"]["resident MB at each twentieth"]
         end = gone_on.samples[-1]
         table.add_row(f"resumed after {half:,}", f"{end.lines:,}", f"{end.seconds:,.0f}", "", f"{end.resident:,.0f}")
     found["share of the CPU that others took"] = round(foreign.share(), 3)
@@ -146,7 +146,7 @@ class File:
 
     @staticmethod
     def _mark(number: int) -> str:
-        return "" if number % NUMBERED else f" {{{number}}}"
+        return "" if number % NUMBERED else f" {{{number:09d}}}"  # as long at the end as at the beginning
 
     def check(self, number: int, line: str) -> bool:
         """Whether a line is what its sentence gives elsewhere; False where only the arithmetic may have differed."""
@@ -169,18 +169,20 @@ class Watched:
         self.otherwise = 0  # lines that differ from those of the reference
 
     def marks(self) -> dict[str, Sample]:
-        last = self.samples[-1]
+        shown = {f"first {share:.0%}": self.after(share) for share in (0.01, 0.1, 0.25)}
+        return shown | {"half": self.after(0.5), "three quarters": self.after(0.75), "end": self.samples[-1]}
 
-        def after(share: float) -> Sample:
-            return next(sample for sample in self.samples if sample.lines >= share * last.lines)
-
-        shown = {f"first {share:.0%}": after(share) for share in (0.01, 0.1, 0.25)}
-        return shown | {"half": after(0.5), "three quarters": after(0.75), "end": last}
+    def after(self, share: float) -> Sample:
+        """How it stood when this share of the lines that were done in the end was done."""
+        return next(sample for sample in self.samples if sample.lines >= share * self.samples[-1].lines)
 
     def summary(self) -> dict[str, Any]:
         return {
             "first line after s": round(self.first, 2),
             "highest resident MB": round(self.highest, 1),
+            "resident MB at each twentieth": [
+                round(self.after(twentieth / 20).resident, 1) for twentieth in range(1, 21)
+            ],
             "lines that differ": self.otherwise,
             "marks": {
                 name: {

@@ -9,6 +9,7 @@ from conftest import Command
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from models_under_test import MODELS, make, sentences
+from served import serving
 from test_decoding_invariants import in_batches
 from test_invariants import answers, assert_same, forced
 from test_placeholders import untrained
@@ -280,6 +281,13 @@ def test_a_server_takes_as_many_candidates_as_hypotheses() -> None:
     assert Told(search={"method": "sample", "top_k": 100}).settings(5, 16)["top_k"] == 100
     with pytest.raises(Wrong, match=r"search.top_k=17 is more than the 16"):
         Told(search={"method": "contrastive", "top_k": 17}).settings(5, 16)
+
+
+def test_a_server_answers_as_the_translator_does(trained: Path) -> None:
+    told = {"method": "contrastive", "top_k": 4, "degeneration_penalty": 0.4}
+    expected = [translation.text for translation in saccade.load(trained).translate(LINES * 3, **told)]
+    with serving(trained, cache=0) as one:
+        assert one.texts(LINES * 3, search=told) == expected
 
 
 def test_ctranslate2_leaves_it_to_torch() -> None:

@@ -103,11 +103,12 @@ def translate(
 ) -> None:
     """Translate: one line in, one line out."""
     from saccade.data.corpora import read_lines
+    from saccade.data.lines import STANDARD_INPUT
     from saccade.display import Display
     from saccade.files import writing
     from saccade.generation.columns import Columns
     from saccade.generation.guard import Tally
-    from saccade.text.streaming import may_wait, windows
+    from saccade.text.streaming import may_wait, window_of, windows
     from saccade.text.work import TranslationWork
 
     mean: Mean = "log-probabilities" if ensemble_log else "probabilities"
@@ -156,10 +157,16 @@ def translate(
     def waiting(done: int) -> "Iterator[Task]":
         """Windows that were not written before the run was stopped."""
         nonlocal number
-        for window in windows(read_lines(source), WINDOW, may_wait(source)):
+        # What comes but once cannot be counted afterwards, so it is read line by line.
+        waits = may_wait(source)
+        skip, size = window_of(0 if waits or source == STANDARD_INPUT else done, WINDOW)
+        number = skip
+        for window in windows(read_lines(source, skip), WINDOW, waits, size):
             begin, number = number, number + len(window)
             if number > done:
                 yield begin, window
+        if skip and number == skip:  # it ends there, or before
+            number = sum(1 for _ in read_lines(source))
 
     with (
         writing(output),
