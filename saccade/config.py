@@ -579,10 +579,10 @@ class SearchConfig(Section):
     )
 
     # Other searches than beam search, and other choices than the likeliest.
-    method: Literal["beam", "diverse", "sample"] = Field(
+    method: Literal["beam", "diverse", "sample", "contrastive"] = Field(
         "beam",
         description="`beam`; `diverse`: a beam in groups that keep apart (Vijayakumar et al. 2018); `sample`: draw "
-        "`n_best` translations at random.",
+        "`n_best` translations at random; `contrastive`: one that does not say the same again (Su et al. 2022).",
     )
     groups: int | None = Field(
         None, gt=0, description="Groups of a diverse beam; must divide the beam. Chosen: one for each hypothesis."
@@ -593,7 +593,12 @@ class SearchConfig(Section):
     temperature: float = Field(
         1.0, gt=0, description="Sampling: log-probabilities are divided by it; less than 1 is more careful."
     )
-    top_k: int = Field(0, ge=0, description="Sampling: draw from so many of the likeliest tokens; 0: from all.")
+    top_k: int = Field(
+        0,
+        ge=0,
+        description="Sampling: draw from so many of the likeliest tokens; 0: from all. Contrastive search: choose "
+        "among so many, 64 at most; 0: among 5.",
+    )
     top_p: float = Field(
         1.0, gt=0, le=1, description="Sampling: draw from the likeliest tokens that make up this probability."
     )
@@ -609,6 +614,13 @@ class SearchConfig(Section):
     )
     seed: int = Field(
         1, ge=0, lt=2**63, description="Sampling: another seed, other draws; a sentence draws the same in any batch."
+    )
+    degeneration_penalty: float = Field(
+        0.6,
+        ge=0,
+        le=1,
+        description="α of Su et al. 2022: how much contrastive search avoids a token whose state is like that of one "
+        "written before; 0 is greedy search.",
     )
     mbr: int = Field(
         0,

@@ -13,6 +13,7 @@ from saccade.data.tokenizers import PAD, Tokenizers
 from saccade.engines import Engine
 from saccade.engines.pytorch import SearchBatch, TorchEngine, by_tokens, longest_first
 from saccade.errors import SaccadeError
+from saccade.generation.contrastive import CANDIDATES, Contrastive
 from saccade.generation.diverse import DiverseBeam
 from saccade.generation.ensemble import Ensemble, Mean
 from saccade.generation.guard import Guarded, decode_again
@@ -327,6 +328,8 @@ class Translator:
     def settings_for(self, **search: Any) -> SearchConfig:
         """The folder's search settings with some changed; those that do not go together are refused."""
         settings = self.config.with_changes({"search": search}).search if search else self.config.search
+        if settings.method == "contrastive":
+            Contrastive.of(settings)
         most = ("mbr", settings.mbr) if settings.mbr else ("beam", settings.beam)
         if settings.n_best > most[1] and (settings.mbr or settings.method != "sample"):
             raise SaccadeError(
@@ -455,6 +458,8 @@ def search_of(settings: SearchConfig, batch: Batch) -> Search:
             settings.temperature,
             truncations(settings.top_k, settings.top_p, settings.min_p, settings.typical),
         )
+    if settings.method == "contrastive":
+        return Contrastive.of(settings)
     if settings.beam == 1 and not settings.coverage_penalty:
         return Greedy()
     beam = beam_of(settings)
@@ -478,7 +483,17 @@ def pool_of(settings: SearchConfig, judges: Sequence[Judge]) -> SearchConfig:
     """The settings with which candidates are found: as many as there are to choose from, in batches that hold them."""
     if judges and settings.mbr:
         raise SaccadeError(f"search.mbr={settings.mbr} and reranking both choose the answer; leave one of them out")
+    if judges and settings.method == "contrastive":
+        raise SaccadeError(
+            "search.method=contrastive finds one translation, so that reranking has nothing to choose from; "
+            "leave one of them out"
+        )
     candidates = max(settings.beam, settings.n_best) if judges else settings.mbr or settings.n_best
-    rows = candidates if settings.method == "sample" else settings.beam
-    batch_tokens = settings.batch_tokens * ROWS // max(rows, ROWS)
-    return settings.model_copy(update={"n_best": candidates, "batch_tokens": batch_tokens})
+    pool = settings.model_copy(update={"n_best": candidates})
+    return pool.model_copy(update={"batch_tokens": settings.batch_tokens * ROWS // max(rows_of(pool), ROWS)})
+
+
+def rows_of(settings: SearchConfig) -> int:
+    """Rows of the model that a sentence takes."""
+    of_method = {"sample": settings.n_best, "contrastive": settings.top_k or CANDIDATES}
+    return of_method.get(settings.method, settings.beam)

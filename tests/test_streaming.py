@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,11 +14,13 @@ from conftest import Command, Start
 from test_placeholders import untrained
 
 import saccade
+from benchmarks.streaming import File, watch
 from saccade import SaccadeError
 from saccade.__main__ import main
 from saccade.commands.app import WINDOW
+from saccade.data.lines import read_lines
 from saccade.text.pipeline import Pipeline
-from saccade.text.streaming import may_wait, resumed, windows
+from saccade.text.streaming import may_wait, resumed, window_of, windows
 
 LINES = [f"March {1 + n % 28}, {1900 + n}{' or seventeen' * (n % 3)}" for n in range(150)]
 
@@ -33,6 +36,17 @@ def test_windows_begin_small_and_are_always_the_same() -> None:
     assert sum(sizes) == 20_000
     assert [len(window) for window in windows(iter(["x"] * 5), 2)] == [2, 2, 1]
     assert list(windows(iter([]), 4096)) == []
+
+
+@pytest.mark.parametrize("most", [1, 50, 64, 100, 4096])
+def test_a_run_that_goes_on_finds_the_windows_of_the_run_that_was_not_stopped(most: int) -> None:
+    lines = [str(n) for n in range(9000)]
+    whole = list(windows(iter(lines), most))
+    for done in (0, 1, 63, 64, 191, 192, 4031, 4032, 8127, 8128, 8999):
+        begin, size = window_of(done, most)
+        assert begin <= done < begin + size
+        after = list(windows(iter(lines[begin:]), most, size=size))
+        assert after == whole[-len(after) :]
 
 
 def test_what_is_there_is_translated_without_waiting_for_more() -> None:
@@ -162,6 +176,40 @@ def test_what_is_done_is_not_translated_again(trained: Path, command: Command, t
     assert rows[65:] == [t.text for t in saccade.load(trained).translate(LINES[65:70], beam=1)]
 
 
+def test_a_partial_file_is_counted_to_its_last_whole_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("saccade.text.streaming.BLOCK", 7)
+    for text, whole in (("", 0), ("torn", 0), ("a\n", 1), ("a\nb", 1), ("a\n\n\nä long line indeed\nc\ntorn again", 5)):
+        (tmp_path / "out.partial").write_text(text)
+        with resumed(tmp_path / "out") as (_, done):
+            assert done == whole
+        assert (tmp_path / "out").read_text() == "".join(text.splitlines(keepends=True)[:whole])
+
+
+@pytest.mark.parametrize(("lines", "done"), [(70, 70), (64, 64), (70, 64)])
+def test_what_is_done_to_the_last_line_is_put_in_its_place(
+    trained: Path, command: Command, tmp_path: Path, lines: int, done: int
+) -> None:
+    (tmp_path / "in").write_text("".join(line + "\n" for line in LINES[:lines]))
+    (tmp_path / "out.partial").write_text("kept\n" * done)
+    assert command("translate", trained, "-i", tmp_path / "in", "-o", tmp_path / "out", "--resume").status == 0
+    rows = (tmp_path / "out").read_text().splitlines()
+    assert rows[:done] == ["kept"] * done
+    assert len(rows) == lines
+
+
+@pytest.mark.parametrize(("lines", "done"), [(1, 3), (63, 64), (10, 192), (100, 5000)])
+def test_a_source_that_is_shorter_than_what_is_done_is_refused(
+    trained: Path, command: Command, tmp_path: Path, lines: int, done: int
+) -> None:
+    (tmp_path / "in").write_text("one\n" * lines)
+    (tmp_path / "out.partial").write_text("eins\n" * done)
+    refused = command("translate", trained, "-i", tmp_path / "in", "-o", tmp_path / "out", "--resume")
+    assert refused.status == 2
+    assert f"has {done:,} lines" in refused.err.replace("\n", " ")
+    assert f"only {lines:,}" in " ".join(refused.err.split())
+    assert not (tmp_path / "out").exists()
+
+
 def test_resume_says_what_it_cannot_do(trained: Path, command: Command, tmp_path: Path) -> None:
     needs = command("translate", trained, "--resume", stdin=b"one\n")
     assert needs.status == 2
@@ -212,3 +260,70 @@ def test_memory_does_not_grow_with_the_file(start: Start, tmp_path: Path) -> Non
     assert len(memory) == 20
     # The first windows grow to their full size; after them there are three more.
     assert max(memory[-4:]) - max(memory[-12:-8]) < 8 * 2**20
+
+
+def test_going_on_with_a_file_holds_no_more_than_a_window(tmp_path: Path) -> None:
+    source, done = tmp_path / "in", 100_000
+    source.write_text("".join(f"line {n}\n" for n in range(done + 10)))
+    (tmp_path / "out.partial").write_text("line\n" * done)
+    tracemalloc.start()
+    try:
+        with resumed(tmp_path / "out") as (_, found):
+            assert found == done
+            number, size = window_of(done, WINDOW)
+            assert number == 64 + 128 + 256 + 512 + 1024 + 2048 + 23 * 4096
+            for window in windows(read_lines(source, number), WINDOW, size=size):
+                assert window[0] == f"line {number}"
+                number += len(window)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert number == done + 10
+    assert peak < 2 * WINDOW * 128, "a window of short lines, and a block of bytes"
+
+
+class Sentences(File):
+    """A file of which every line is its number."""
+
+    def __init__(self) -> None:
+        super().__init__(["one"], ["eins"])
+
+    def expected(self, number: int) -> str:
+        return str(number) + self._mark(number)
+
+
+def written(lines: list[str], path: Path, ends: int = 0) -> "subprocess.Popen[bytes]":
+    """A process that writes lines, a little at a time, as a resumed translation does."""
+    program = "import sys, time\nwith open(sys.argv[1], 'a') as out:\n"
+    program += " for line in sys.stdin.read().splitlines():\n  out.write(line[:2]); out.flush(); out.write(line[2:]"
+    program += f" + chr(10)); out.flush()\nsys.exit({ends})"
+    run = subprocess.Popen([sys.executable, "-S", "-c", program, str(path)], stdin=subprocess.PIPE)
+    assert run.stdin is not None
+    run.stdin.write("\n".join(lines).encode())
+    run.stdin.close()
+    return run
+
+
+def test_the_benchmark_of_long_files_sees_what_is_missing_and_what_is_out_of_place(tmp_path: Path) -> None:
+    file, partial = Sentences(), tmp_path / "out.partial"
+    right = [file.expected(n) for n in range(300)]
+    for case, lines, ends, why in (
+        ("right", right, 0, None),
+        ("one is missing", [*right[:150], *right[151:]], 0, "line 201 of the output"),
+        ("the last is missing", right[:-1], 0, "299 lines came of 300"),
+        ("it failed", right[:50], 3, "ended with 3 after 50 lines"),
+    ):
+        partial.unlink(missing_ok=True)
+        partial.touch()
+        with written(lines, partial, ends) as run:
+            if why is None:
+                seen = watch(run, file, tmp_path / "out", 300, None)
+                assert (seen.samples[-1].lines, seen.otherwise) == (300, 0), case
+                continue
+            with pytest.raises(SystemExit, match=why):
+                watch(run, file, tmp_path / "out", 300, None)
+    partial.write_text("".join(line + "\n" for line in right[:100]))
+    before = partial.stat().st_size
+    with written([right[100], "another", *right[102:]], partial) as run:
+        seen = watch(run, file, tmp_path / "out", 300, None, before=100, skip=before)
+    assert (seen.samples[-1].lines, seen.otherwise) == (300, 1)

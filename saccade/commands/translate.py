@@ -31,15 +31,18 @@ def translate(
         typer.Option(help="Write so many translations a sentence, as `number ||| text ||| log-probability`."),
     ] = None,
     device: Device = None,
-    method: Annotated[str | None, typer.Option(help="beam, diverse (a beam in groups) or sample.")] = None,
+    method: Annotated[str | None, typer.Option(help="beam, diverse (a beam in groups), sample or contrastive.")] = None,
     groups: Annotated[int | None, typer.Option(help="Groups of a diverse beam.")] = None,
     diversity: Annotated[float | None, typer.Option(help="How much the groups keep apart.")] = None,
     temperature: Annotated[float | None, typer.Option(help="Sampling: less than 1 is more careful.")] = None,
-    top_k: Annotated[int | None, typer.Option(help="Sample from so many of the likeliest.")] = None,
+    top_k: Annotated[int | None, typer.Option(help="Sample from, or choose among, so many of the likeliest.")] = None,
     top_p: Annotated[float | None, typer.Option(help="Sample from the likeliest of this probability.")] = None,
     min_p: Annotated[float | None, typer.Option(help="Sample from those at least so likely, beside the best.")] = None,
     typical: Annotated[float | None, typer.Option(help="Sample from the typical of this probability.")] = None,
     seed: Annotated[int | None, typer.Option(help="Another seed, other samples.")] = None,
+    degeneration_penalty: Annotated[
+        float | None, typer.Option(help="Contrastive search: how much to avoid what is like what was written.")
+    ] = None,
     mbr: Annotated[
         int | None, typer.Option(help="Find so many candidates and choose by minimum Bayes risk (chrF).")
     ] = None,
@@ -100,11 +103,12 @@ def translate(
 ) -> None:
     """Translate: one line in, one line out."""
     from saccade.data.corpora import read_lines
+    from saccade.data.lines import STANDARD_INPUT
     from saccade.display import Display
     from saccade.files import writing
     from saccade.generation.columns import Columns
     from saccade.generation.guard import Tally
-    from saccade.text.streaming import may_wait, windows
+    from saccade.text.streaming import may_wait, window_of, windows
     from saccade.text.work import TranslationWork
 
     mean: Mean = "log-probabilities" if ensemble_log else "probabilities"
@@ -122,6 +126,7 @@ def translate(
         "min_p": min_p,
         "typical": typical,
         "seed": seed,
+        "degeneration_penalty": degeneration_penalty,
         "mbr": mbr,
         "min_length": min_length,
         "max_length": max_length,
@@ -152,10 +157,16 @@ def translate(
     def waiting(done: int) -> "Iterator[Task]":
         """Windows that were not written before the run was stopped."""
         nonlocal number
-        for window in windows(read_lines(source), WINDOW, may_wait(source)):
+        # What comes but once cannot be counted afterwards, so it is read line by line.
+        waits = may_wait(source)
+        skip, size = window_of(0 if waits or source == STANDARD_INPUT else done, WINDOW)
+        number = skip
+        for window in windows(read_lines(source, skip), WINDOW, waits, size):
             begin, number = number, number + len(window)
             if number > done:
                 yield begin, window
+        if skip and number == skip:  # it ends there, or before
+            number = sum(1 for _ in read_lines(source))
 
     with (
         writing(output),

@@ -11,8 +11,10 @@ import os
 import shlex
 import sys
 import zlib
+from collections import deque
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from itertools import islice
 from pathlib import Path
 from typing import cast
 
@@ -34,10 +36,11 @@ _NOT_TEXT = {
 }
 
 
-def read_lines(path: str | Path) -> Iterator[str]:
+def read_lines(path: str | Path, skip: int = 0) -> Iterator[str]:
     """The lines of one text file, gzipped or not (`-`: standard input): as many as it has, blank ones too.
 
-    One trailing `\\n` or `\\r\\n` is taken off each, and a byte order mark off the first.
+    One trailing `\\n` or `\\r\\n` is taken off each, and a byte order mark off the first. The first `skip` are passed
+    over unread.
     """
     path = str(path)
     with bytes_of(path) as stream:
@@ -45,7 +48,8 @@ def read_lines(path: str | Path) -> Iterator[str]:
         _refuse_binary(path, head)
         if head.startswith(_BOM):
             stream.read(len(_BOM))
-        for number, raw in enumerate(stream, 1):
+        deque(islice(stream, skip), maxlen=0)
+        for number, raw in enumerate(stream, skip + 1):
             if raw.endswith(b"\n"):
                 raw = raw[:-2] if raw.endswith(b"\r\n") else raw[:-1]
             try:

@@ -36,6 +36,7 @@ KNOWN = {"beam", "n_best", "length_penalty", "early_stopping", "max_length_facto
 KNOWN |= {"batch_tokens", "max_length"}
 KNOWN |= {"mbr", "guard", "length_ratio", "protect", "terms", "split"}  # what comes before and after the search
 KNOWN |= {"groups", "diversity", "temperature", "top_k", "top_p", "min_p", "typical", "seed"}  # of other methods
+KNOWN |= {"degeneration_penalty"}
 PATIENCE = 2.0  # for `early_stopping=safe`
 BATCH_TOKENS = 1024  # beyond it batches get no faster on a CPU, and small ones keep all workers busy to the end
 NEARLY_ZERO = 1e-6  # a length penalty of 0 would let it stop at the first ending

@@ -17,7 +17,7 @@ from saccade.data.tokenizers import EOS
 from saccade.errors import SaccadeError
 from saccade.generation.automata import Automata, Reached, room_for
 from saccade.generation.rules import Prefixes
-from saccade.generation.search import Beam, Hypothesis, Step, all_but
+from saccade.generation.search import Beam, Hypothesis, Said, Step, all_but
 from saccade.generation.words import Phrase
 
 
@@ -100,13 +100,13 @@ class ConstrainedRun:
             self.tokens.flatten(0, 1), self.sentences.repeat_interleave(K), self.limits.repeat_interleave(K)
         )
 
-    def advance(self, log_probs: Tensor, looked: Tensor | None) -> Step:
+    def advance(self, said: Said) -> Step:
         N, K = self.sentences.numel(), self.beam.size
-        if self.attention is not None and looked is not None:
-            self.attention = self.attention + looked.view(N, K, -1)
+        if self.attention is not None and said.looked is not None:
+            self.attention = self.attention + said.looked.view(N, K, -1)
         after = self.automata.after(self.reached, self._letter())
         banks, needed = self.automata.progress(after)  # (N, K, A + 1)
-        continued = self.log_prob.unsqueeze(-1) + self._within_reach(log_probs.view(N, K, -1), needed)
+        continued = self.log_prob.unsqueeze(-1) + self._within_reach(said.log_probs.view(N, K, -1), needed)
         candidates = self._candidates(continued, banks)
 
         ranks = _ranks(candidates.banks, candidates.possible)

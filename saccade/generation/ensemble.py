@@ -55,6 +55,8 @@ class Ensemble(EncoderDecoder):
     Each model reads what all of them have written. `hidden` is log p itself, (B, T, V), and `logits` adds nothing.
     """
 
+    has_top_state = False  # there is one of each model, of any width
+
     def __init__(self, models: Sequence[EncoderDecoder], mean: Mean = "probabilities") -> None:
         nn.Module.__init__(self)
         if mean not in get_args(Mean):

@@ -23,7 +23,7 @@ from saccade.data.tokenizers import EOS
 from saccade.errors import SaccadeError
 from saccade.generation.noise import exponential, split
 from saccade.generation.rules import Prefixes, Rule
-from saccade.generation.search import Hypothesis, Step, all_but
+from saccade.generation.search import Hypothesis, Said, Step, all_but
 
 
 def top_k(k: int) -> Rule:
@@ -117,15 +117,15 @@ class SampleRun:
     def prefixes(self) -> Prefixes:
         return Prefixes(self.tokens, self.sentences, self.limits)
 
-    def advance(self, log_probs: Tensor, looked: Tensor | None) -> Step:
+    def advance(self, said: Said) -> Step:
         # Less than that is greedy search already, and the quotients would be infinite: nothing to choose by.
-        weighed = log_probs / max(self.search.temperature, 1e-6)
+        weighed = said.log_probs / max(self.search.temperature, 1e-6)
         for rule in self.search.truncations:
             weighed = rule(weighed, self.prefixes())
         step = torch.full_like(self.streams, self.tokens.size(1))
         noise = exponential(split(self.streams, step), weighed.size(-1))
         tokens = (weighed - noise.log().to(weighed.dtype)).argmax(-1)
-        self.log_prob = self.log_prob + log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1)
+        self.log_prob = self.log_prob + said.log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1)
 
         ended = tokens == EOS
         for row in ended.nonzero().flatten().tolist():

@@ -1,10 +1,11 @@
 """Search: which tokens to follow.
 
 A search starts a *run* for a batch of sentences. The run's rows are the hypotheses it keeps alive; `advance` takes
-their log-probabilities, chooses, and says for each row of the next step which token it wrote and which row it came
+what the model says of them, chooses, and says for each row of the next step which token it wrote and which row it came
 from. Rows of sentences that are done leave the batch.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
@@ -21,6 +22,22 @@ class Hypothesis(NamedTuple):
     tokens: list[int]
     log_prob: float  # the model's own, its end counted
     score: float  # what the search ranked by
+
+
+class Said(NamedTuple):
+    """What the model says of each row."""
+
+    log_probs: Tensor  # (R, V): of what comes next
+    looked: Tensor | None = None  # (R, S): where the row looked, for searches that need attention
+    hidden: Tensor | None = None  # (R, E): the decoder's top state; None: the model has not one but several
+
+    def select(self, rows: Tensor) -> "Said":
+        return Said(*(None if part is None else part.index_select(0, rows) for part in self))  # type: ignore[arg-type]
+
+    def split(self, sizes: list[int]) -> "Sequence[Said]":
+        """The rows of each of several runs."""
+        parts = [[None] * len(sizes) if part is None else part.split(sizes) for part in self]
+        return [Said(*of_run) for of_run in zip(*parts, strict=True)]
 
 
 class Step(NamedTuple):
@@ -43,8 +60,7 @@ class Run(Protocol):
 
     def prefixes(self) -> Prefixes: ...
 
-    def advance(self, log_probs: Tensor, looked: Tensor | None) -> Step:
-        """`log_probs` (R, V); `looked` (R, S), where each row looked, for searches that need attention."""
+    def advance(self, said: Said) -> Step: ...
 
     def results(self) -> list[list[Hypothesis]]:
         """The hypotheses of each sentence, the best first."""
@@ -148,8 +164,8 @@ class GreedyRun:
     def prefixes(self) -> Prefixes:
         return Prefixes(self.tokens[:, : self.length], self.sentences, self.limits)
 
-    def advance(self, log_probs: Tensor, looked: Tensor | None) -> Step:
-        best, tokens = top(log_probs, 1)
+    def advance(self, said: Said) -> Step:
+        best, tokens = top(said.log_probs, 1)
         best, tokens = best.squeeze(1), tokens.squeeze(1)
         self.tokens[:, self.length] = tokens
         self.length += 1
@@ -274,13 +290,13 @@ class BeamRun:
     def prefixes(self) -> Prefixes:
         return Prefixes(self.tokens[:, :, : self.length].flatten(0, 1), self.row_sentences, self.row_limits)
 
-    def advance(self, log_probs: Tensor, looked: Tensor | None) -> Step:
-        K, V = self.search.size, log_probs.size(-1)
+    def advance(self, said: Said) -> Step:
+        K, V = self.search.size, said.log_probs.size(-1)
         N = self.sentences.numel()
-        if self.attention is not None and looked is not None:
-            self.attention = self.attention + looked.view(N, K, -1)
+        if self.attention is not None and said.looked is not None:
+            self.attention = self.attention + said.looked.view(N, K, -1)
 
-        log_prob, beams, tokens = self._best(log_probs, min(2 * K, K * V))
+        log_prob, beams, tokens = self._best(said.log_probs, min(2 * K, K * V))
         ends = tokens == EOS
         if ends.any():
             self._collect(log_prob[:, :K], beams[:, :K], ends[:, :K])

@@ -13,7 +13,7 @@ from torch import Tensor
 from saccade.data.tokenizers import BOS
 from saccade.errors import SaccadeError
 from saccade.generation.rules import Rule, Weighing, apply
-from saccade.generation.search import Run, Search
+from saccade.generation.search import Run, Said, Search
 from saccade.generation.search import Step as Choice
 from saccade.models.protocol import DecoderOutput, EncoderDecoder, Memory, SharedState, State
 
@@ -55,15 +55,14 @@ class Cohort:
         """How many are at work: as many as their share of the rows."""
         return self.tokens.numel() / self.rows
 
-    def choose(self, log_probs: Tensor, looked: Tensor | None) -> Choice:
+    def choose(self, said: Said) -> Choice:
         """What each row writes next."""
         prefixes = self.run.prefixes()
         if self.first:
             prefixes = prefixes._replace(sentences=prefixes.sentences + self.first)
-        log_probs = apply(self.errand.rules, apply(self.errand.weighings, log_probs, prefixes), prefixes)
-        if looked is not None:
-            looked = looked[:, : self.columns]
-        choice = self.run.advance(log_probs, looked)
+        log_probs = apply(self.errand.rules, apply(self.errand.weighings, said.log_probs, prefixes), prefixes)
+        looked = None if said.looked is None else said.looked[:, : self.columns]
+        choice = self.run.advance(Said(log_probs, looked, said.hidden))
         self.tokens = choice.tokens
         return choice
 
@@ -94,12 +93,9 @@ def begin(model: EncoderDecoder, errand: Errand) -> Begun:
     state = model.init_state(memory, capacity=int(limits.max()))
     needs_attention = errand.search.needs_attention
     output = model.decode(source.new_full((source.size(0), 1), BOS), state, needs_attention)
-    log_probs, looked = said(model, output, needs_attention)
+    what = said(model, output, needs_attention)
     rows = run.rows
-    if rows.numel() != source.size(0):
-        log_probs = log_probs.index_select(0, rows)
-        looked = None if looked is None else looked.index_select(0, rows)
-    choice = cohort.choose(log_probs, looked)
+    choice = cohort.choose(what if rows.numel() == source.size(0) else what.select(rows))
     state = output.state
     if choice.size is not None and isinstance(state, SharedState):
         if rows.numel() != source.size(0) * choice.size:  # several beams for a sentence
@@ -170,11 +166,11 @@ class Lane:
         if len(self.cohorts) == 1:
             (cohort,) = self.cohorts
             output = self.model.decode(cohort.tokens.unsqueeze(1), self.state, self.needs_attention)
-            choice = cohort.choose(*said(self.model, output, self.needs_attention))
+            choice = cohort.choose(said(self.model, output, self.needs_attention))
         else:
             tokens = torch.cat([cohort.tokens for cohort in self.cohorts])
             output = self.model.decode(tokens.unsqueeze(1), self.state, self.needs_attention)
-            choice = self._choose(*said(self.model, output, self.needs_attention))
+            choice = self._choose(said(self.model, output, self.needs_attention))
         self._leave()
         if self.cohorts:
             self.state = after(output.state, choice, self.joins)
@@ -207,24 +203,22 @@ class Lane:
         self.over.extend(cohort for cohort in self.cohorts if not cohort.tokens.numel())
         self.cohorts = [cohort for cohort in self.cohorts if cohort.tokens.numel()]
 
-    def _choose(self, log_probs: Tensor, looked: Tensor | None) -> Choice:
+    def _choose(self, what: Said) -> Choice:
         """Each cohort chooses for its own rows; their choices as one."""
         sizes = [cohort.tokens.numel() for cohort in self.cohorts]
-        parts = log_probs.split(sizes)
-        looks = [None] * len(sizes) if looked is None else looked.split(sizes)
-        choices = [cohort.choose(*said) for cohort, *said in zip(self.cohorts, parts, looks, strict=True)]
+        choices = [cohort.choose(own) for cohort, own in zip(self.cohorts, what.split(sizes), strict=True)]
         parents, kept = [], []
-        row = 0
+        row, device = 0, what.log_probs.device
         for choice, rows in zip(choices, sizes, strict=True):
             size = choice.size or 1
-            of_rows = torch.arange(rows, device=log_probs.device) if choice.parents is None else choice.parents
-            of_beams = torch.arange(rows // size, device=log_probs.device) if choice.kept is None else choice.kept
+            of_rows = torch.arange(rows, device=device) if choice.parents is None else choice.parents
+            of_beams = torch.arange(rows // size, device=device) if choice.kept is None else choice.kept
             parents.append(of_rows + row)
             kept.append(of_beams + row // size)
             row += rows
         anyone_left = any(choice.kept is not None for choice in choices)
         return Choice(
-            log_probs.new_empty(0),
+            what.log_probs.new_empty(0),
             torch.cat(parents),
             choices[0].size,
             torch.cat(kept) if anyone_left else None,
@@ -241,15 +235,17 @@ def after(state: State, choice: Choice, shared: bool) -> State:
     return beams if choice.parents is None else beams.follow(choice.parents)
 
 
-def said(model: EncoderDecoder, output: DecoderOutput, needs_attention: bool) -> tuple[Tensor, Tensor | None]:
-    """Log-probabilities (R, V) of what comes next and, if the search needs it, where each row looked, (R, S)."""
-    logits = model.logits(output.hidden[:, -1])
+def said(model: EncoderDecoder, output: DecoderOutput, needs_attention: bool) -> Said:
+    """What the model says of the rows after a step; where they looked, if the search needs it."""
+    hidden = output.hidden[:, -1]
+    logits = model.logits(hidden)
     log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
+    state = hidden if model.has_top_state else None
     if not needs_attention:
-        return log_probs, None
+        return Said(log_probs, None, state)
     if not output.attentions:
         raise SaccadeError("search.coverage_penalty needs a model with attention, which this one has not; set it to 0")
-    return log_probs, looked_at(output.attentions)
+    return Said(log_probs, looked_at(output.attentions), state)
 
 
 def looked_at(attentions: tuple[Tensor, ...] | None) -> Tensor | None:

@@ -93,6 +93,8 @@ class EncoderDecoder(nn.Module):
     generation only the last one.
     """
 
+    has_top_state = True  # whether `DecoderOutput.hidden` is a state, which positions can be compared by
+
     def __init__(self, encoder: nn.Module, decoder: nn.Module) -> None:
         super().__init__()
         self.encoder = encoder

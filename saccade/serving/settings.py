@@ -49,4 +49,6 @@ class ServingSettings(BaseModel):
     )
     reload_every: float = Field(2.0, ge=0, description="Seconds between looks whether a folder has changed; 0: never.")
     cache: float = Field(32.0, ge=0, description="MB of recent answers that are kept; 0: none.")
-    max_beam: int = Field(16, ge=1, description="The widest beam, and the most samples, that a request may ask for.")
+    max_beam: int = Field(
+        16, ge=1, description="The widest beam, and the most samples or candidates, that a request may ask for."
+    )

@@ -11,7 +11,7 @@ from saccade.serving.listening import Tell
 from saccade.serving.schemas import Result
 from saccade.serving.told import Told
 from saccade.text.pipeline import Line, Made, Pipeline
-from saccade.translator import Translation, Translator, pool_of
+from saccade.translator import Translation, Translator, pool_of, rows_of
 
 
 class Kind:
@@ -24,7 +24,7 @@ class Kind:
         self.pool = pool_of(self.settings, ())
         self.key = self.pool.model_dump_json()
         self.engine = translator.engine_for(self.settings)
-        self.rows = self.pool.n_best if self.pool.method == "sample" else self.pool.beam
+        self.rows = rows_of(self.pool)
         self._books: dict[bool, Book] = {}
 
     def book(self, again: bool) -> Book:

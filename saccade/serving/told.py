@@ -55,7 +55,8 @@ class Told:
         for name, asked in search.items():
             if isinstance(asked, float) and not math.isfinite(asked):
                 raise Wrong(f"search.{name}={asked} is no number")
-        for name, bound in (MOST | dict.fromkeys(("beam", "n_best", "mbr"), most)).items():
+        rows = ["beam", "n_best", "mbr", *(["top_k"] if search.get("method") == "contrastive" else [])]
+        for name, bound in (MOST | dict.fromkeys(rows, most)).items():
             asked = search.get(name)
             if asked is None:
                 continue

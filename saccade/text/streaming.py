@@ -21,18 +21,30 @@ from saccade.errors import SaccadeError
 from saccade.files import flushed, writing
 
 FIRST_WINDOW = 64  # lines: the first answers come soon, and the windows double until they are worth sorting by length
+BLOCK = 1 << 16  # bytes of a partial file that are counted at once
 LINGER = 0.1  # seconds that lines which come one by one are waited for, to be translated together
 
 
-def windows(lines: Iterator[str], most: int, waits: bool = False) -> Iterator[list[str]]:
-    """Lines in groups of at most `most`; where the input may keep one waiting, what is there is a group."""
+def windows(lines: Iterator[str], most: int, waits: bool = False, size: int = FIRST_WINDOW) -> Iterator[list[str]]:
+    """Lines in groups of at most `most`; where the input may keep one waiting, what is there is a group.
+
+    `size`: of the first; for lines that do not begin with the first of their file, see `window_of`.
+    """
     if waits:
         yield from _arriving(lines, most)
         return
-    size = min(FIRST_WINDOW, most)
+    size = min(size, most)
     while window := list(islice(lines, size)):
         yield window
         size = min(2 * size, most)
+
+
+def window_of(line: int, most: int) -> tuple[int, int]:
+    """Where the window that a line is in begins, and how many lines it may have; lines are numbered from 0."""
+    begin, size = 0, min(FIRST_WINDOW, most)
+    while size < most and begin + size <= line:
+        begin, size = begin + size, min(2 * size, most)
+    return begin + (line - begin) // size * size, size
 
 
 def may_wait(path: str) -> bool:
@@ -101,17 +113,20 @@ def resumed(path: Path, numbered: bool = False) -> Iterator[tuple[IO[str], int]]
 
 def _complete(file: IO[bytes], numbered: bool) -> tuple[int, int]:
     """How many lines of the source a partial file holds the whole of, and how many bytes those are."""
-    lines = size = 0
+    lines = size = read = 0
+    if not numbered:
+        while block := file.read(BLOCK):
+            lines += block.count(b"\n")
+            size = read + block.rfind(b"\n") + 1 if b"\n" in block else size
+            read += len(block)
+        return lines, size
     number, begin = b"", 0  # of the last source, and where its lines begin
     for line in file:
         if not line.endswith(b"\n"):
             break
-        if numbered and (its := line.split(b" ", 1)[0]) != number:
+        if (its := line.split(b" ", 1)[0]) != number:
             number, begin = its, size
-        lines += 1
         size += len(line)
-    if not numbered:
-        return lines, size
     if number and not number.isdigit():
         raise SaccadeError(f"{file.name}: not written with --n-best; take the option off, or remove the file")
     return int(number or 0), begin
