@@ -8,8 +8,6 @@
 ALIGNMENT (`sentences.{de,en}`), whose links nobody sees, to the training text, as is done for statistical aligners.
 `train` trains both directions at the same time on one device. `measure` reads attention in one direction and in two,
 trains alignment heads from the links of the attention itself, and prints a table of error rates on `gold.pharaoh`.
-Heads, thresholds and the way of making two directions one are chosen by Model 1 on the training text; rows in bold
-are of what was chosen.
 """
 
 import argparse
@@ -22,9 +20,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from saccade.alignment.align import Aligned, Aligner, AttentionReader, Reader, best_method
+from saccade.alignment.align import Aligned, Aligner, AttentionReader, Reader
 from saccade.alignment.choice import Candidates, Choice, choose
-from saccade.alignment.model1 import Judge
 from saccade.alignment.symmetry import METHODS
 from saccade.alignment.train_head import Text, train_head
 from saccade.data.lines import read_lines
@@ -119,16 +116,6 @@ class Bench:
         self.rows.append({"name": name, **score._asdict()})
         print(f"| {name} | {score.error_rate:.1%} | {score.precision:.1%} | {score.recall:.1%} |", flush=True)
 
-    def both(self, name: str, forward: Reader, backward: Reader | None, judge: Judge, flipped: bool = False) -> Aligner:
-        """A row for each way of making two readings one; what is returned makes them one in the way chosen."""
-        chosen, expected = best_method(forward, backward, judge)
-        print(f"{name}: {chosen}, by Model 1 (expects F1 {expected:.1%})", file=sys.stderr)
-        for method in METHODS:
-            aligner = Aligner(forward, backward, method, both_ways=True)
-            label = f"{name}, {method}"
-            self.add(f"**{label}**" if method == chosen else label, aligner, flipped)
-        return Aligner(forward, backward, chosen)
-
     def links(self, aligner: Aligner) -> list[Aligned]:
         started = time.perf_counter()
         found = list(aligner.stream(zip(*self.train, strict=True), 20_000))
@@ -152,9 +139,9 @@ class Bench:
 
 def measure(out: Path, device: str | None, pairs: int, epochs: int, rounds: int) -> None:
     bench = Bench(out, device, pairs)
-    judge = Judge.of(*(side[:CHOSEN_ON] for side in bench.train))
+    sample = [side[:CHOSEN_ON] for side in bench.train]
     candidates = [
-        Candidates(model, known, Display()) for model, known in zip(bench.models, (judge, judge.flipped()), strict=True)
+        Candidates(model, *(sample[::-1] if number else sample), Display()) for number, model in enumerate(bench.models)
     ]
     print("| links | AER | precision | recall |\n|---|---|---|---|", flush=True)
     for number, (model, found) in enumerate(zip(bench.models, candidates, strict=True)):
@@ -166,19 +153,23 @@ def measure(out: Path, device: str | None, pairs: int, epochs: int, rounds: int)
             bench.add(label, Aligner(AttentionReader(model, readings)), flipped=bool(number))
     alone = [AttentionReader(model, choose(found)) for model, found in zip(bench.models, candidates, strict=True)]
     for number, reader in enumerate(alone):
+        print(f"{'-'.join(DIRECTIONS[number])}: {reader.choice}", file=sys.stderr)
+        reader.choice.save(out / "-".join(DIRECTIONS[number]))
         name = "-".join(DIRECTIONS[number])
-        print(f"{name}: {reader.choice}", file=sys.stderr)
-        reader.choice.save(out / name)
-        everything = AttentionReader(reader.translator, Choice(reader.choice.readings))
-        bench.add(f"{name}: chosen heads, every word linked", Aligner(everything), flipped=bool(number))
-        bench.add(f"**{name}: chosen heads and threshold**", Aligner(reader), flipped=bool(number))
-        bench.both(f"{name}: both ways", reader, None, judge.flipped() if number else judge, bool(number))
-    teacher = bench.both("both directions", alone[0], alone[1], judge)
+        bench.add(f"**{name}: heads chosen by Model 1**", Aligner(reader), flipped=bool(number))
+        for method in METHODS:
+            own = Aligner(reader, method=method, both_ways=True)
+            bench.add(f"{name}: heads by Model 1, both ways, {method}", own, flipped=bool(number))
+    for method in METHODS:
+        bench.add(f"both directions, {method}", Aligner(alone[0], alone[1], method))
+    teacher = Aligner(alone[0], alone[1])
     for turn in range(1, rounds + 1):
         there, back = bench.heads(bench.links(teacher), epochs)
         bench.add(f"**trained head {turn}, de-en**", Aligner(there))
         bench.add(f"**trained head {turn}, en-de**", Aligner(back), flipped=True)
-        teacher = bench.both(f"trained heads {turn}, both", there, back, judge)
+        for method in METHODS:
+            bench.add(f"trained heads {turn}, both, {method}", Aligner(there, back, method))
+        teacher = Aligner(there, back)
     write_text(out / "alignment.json", json.dumps(bench.rows, indent=1) + "\n")
 
 

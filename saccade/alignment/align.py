@@ -12,8 +12,7 @@ import torch
 from saccade.alignment.choice import Candidates, Choice, choose
 from saccade.alignment.head import HeadReader
 from saccade.alignment.looks import Head, forced, in_batches, nothing, word_weights
-from saccade.alignment.model1 import Judge
-from saccade.alignment.symmetry import DEFAULT, METHODS, Links, symmetrise
+from saccade.alignment.symmetry import METHODS, Links, symmetrise
 from saccade.display import Display
 from saccade.errors import SaccadeError
 from saccade.translator import Translator
@@ -45,7 +44,7 @@ class Reader(Protocol):
 
 
 class AttentionReader:
-    """The mean of the chosen heads; each target word links to the source word that is looked at most, if enough."""
+    """The mean of the chosen heads; each target word links to the source word that is looked at most."""
 
     def __init__(self, translator: Translator, choice: Choice) -> None:
         self.translator = translator
@@ -81,7 +80,7 @@ class AttentionReader:
 
     def links(self, probabilities: Floats) -> Links:
         best = probabilities.argmax(-1)[..., None] == np.arange(probabilities.shape[-1])
-        return np.asarray(best & (probabilities > self.choice.threshold))
+        return np.asarray(best & (probabilities > 0))
 
 
 class Aligner:
@@ -95,7 +94,7 @@ class Aligner:
         self,
         forward: Reader,
         backward: Reader | None = None,
-        method: str = DEFAULT,
+        method: str = "grow-diag-final-and",
         both_ways: bool = False,
     ) -> None:
         if method not in METHODS:
@@ -123,10 +122,11 @@ class Aligner:
 
     def _together(self, there: list[Floats], back: list[Floats] | None) -> tuple[Floats, Links]:
         one = _padded(there)
+        links = self.forward.links(one)
         if back is None:
-            return one, self.forward.links(one)
+            return one, links
         other = _padded(back)
-        links, returned = _both(self.forward, self.backward or self.forward, one, other)
+        returned = (self.backward or self.forward).links(other.swapaxes(1, 2)).swapaxes(1, 2)
         return np.asarray((one + other) / 2, np.float32), symmetrise(links, returned, self.method)
 
     def stream(
@@ -142,29 +142,21 @@ class Aligner:
                 progress(done)
 
 
+class Held(NamedTuple):
+    """Text to choose heads on."""
+
+    sources: Sequence[str]
+    targets: Sequence[str]
+
+
 def attention_readers(
-    translator: Translator, reverse: Translator | None, judge: Judge, display: Display
+    translator: Translator, reverse: Translator | None, text: Held, display: Display
 ) -> tuple[AttentionReader, AttentionReader | None]:
-    """Readers of the heads that the judge likes best."""
-    there = AttentionReader(translator, choose(Candidates(translator, judge, display)))
+    """Readers of the heads that are best on `text`, whose links nobody knows."""
+    there = AttentionReader(translator, choose(Candidates(translator, text.sources, text.targets, display)))
     if reverse is None:
         return there, None
-    return there, AttentionReader(reverse, choose(Candidates(reverse, judge.flipped(), display)))
-
-
-def best_method(forward: Reader, backward: Reader | None, judge: Judge) -> tuple[str, float]:
-    """The way of making two directions one of which the judge expects most, and the F1 that it expects.
-
-    Without `backward`, the one reader stands for both.
-    """
-    one = _padded(forward.read(judge.sources, judge.targets))
-    other = one
-    if backward is not None:
-        other = _padded([matrix.T for matrix in backward.read(judge.targets, judge.sources)])
-    links, returned = _both(forward, backward or forward, one, other)
-    return max(
-        ((name, judge.expects(symmetrise(links, returned, name))) for name in METHODS), key=lambda found: found[1]
-    )
+    return there, AttentionReader(reverse, choose(Candidates(reverse, text.targets, text.sources, display)))
 
 
 def reader_for(translator: Translator, folder: Path, by: str) -> Reader | None:
@@ -179,11 +171,6 @@ def reader_for(translator: Translator, folder: Path, by: str) -> Reader | None:
             raise SaccadeError(f"{folder}: has no alignment head; train one with: saccade train-aligner {folder} …")
     choice = Choice.load(folder)
     return None if choice is None else AttentionReader(translator, choice)
-
-
-def _both(forward: Reader, backward: Reader, one: Floats, other: Floats) -> tuple[Links, Links]:
-    """The links of either direction, (B, target words, source words)."""
-    return forward.links(one), backward.links(other.swapaxes(1, 2)).swapaxes(1, 2)
 
 
 def _padded(matrices: list[Floats]) -> Floats:

@@ -48,7 +48,6 @@ def grow_diag_final_and(one: Links, other: Links) -> Links:
     return np.moveaxis(found, -1, 0)
 
 
-DEFAULT = "grow-diag-final-and"
 METHODS: dict[str, Callable[[Links, Links], Links]] = {
     "intersection": intersection,
     "union": union,
@@ -57,7 +56,7 @@ METHODS: dict[str, Callable[[Links, Links], Links]] = {
 }
 
 
-def symmetrise(one: Links, other: Links, method: str = DEFAULT) -> Links:
+def symmetrise(one: Links, other: Links, method: str = "grow-diag-final-and") -> Links:
     """One set of links from two of the same shape."""
     if method not in METHODS:
         raise SaccadeError(f"--symmetrise={method}: is not known; use {', '.join(METHODS)}")

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from saccade.alignment.align import Aligner, attention_readers
-from saccade.alignment.model1 import Judge
+from saccade.alignment.align import Aligner, Held, attention_readers
 from saccade.analysis.flags import Looks, looks_of, repeated
 from saccade.display import Display
 from saccade.evaluation.metrics import score_corpus, tokenizer_for
@@ -128,7 +127,7 @@ def _sentences(
     links: list[list[tuple[int, int, float]]] = [[] for _ in sources]
     looks: list[Looks | None] = [None] * len(sources)
     if translator.model.attends and any(s.strip() and t.strip() for s, t in zip(sources, translations, strict=True)):
-        reader, _ = attention_readers(translator, None, Judge.of(sources, translations), display)
+        reader, _ = attention_readers(translator, None, Held(sources, translations), display)
         aligned = Aligner(reader).align(sources, translations)
         links = [[(*link, round(p, 3)) for link, p in zip(*each, strict=True)] for each in aligned]
         looks = looks_of(translator, sources, translations)

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from functools import cache
 from itertools import islice, zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,8 +12,7 @@ from saccade.commands.app import WINDOW, Device, Folder, app
 from saccade.errors import SaccadeError
 
 if TYPE_CHECKING:
-    from saccade.alignment.align import Aligner, Reader
-    from saccade.alignment.model1 import Judge
+    from saccade.alignment.align import Aligner, Held
     from saccade.display import Display
 
 By = Annotated[
@@ -22,11 +20,7 @@ By = Annotated[
 ]
 Reverse = Annotated[Path | None, typer.Option(help="A folder of the other direction: the links of both are made one.")]
 Symmetrise = Annotated[
-    str,
-    typer.Option(
-        help="How two directions become one: grow-diag-final-and, grow-diag, intersection, union; auto: as is best on "
-        "the text that heads are chosen on."
-    ),
+    str, typer.Option(help="How two directions become one: grow-diag-final-and, grow-diag, intersection or union.")
 ]
 Held_ = Annotated[
     tuple[str, str] | None,
@@ -45,7 +39,7 @@ def align(
     target: Annotated[str, typer.Argument(help="Their translations, one a line.")],
     reverse: Reverse = None,
     by: By = "auto",
-    symmetrise: Symmetrise = "auto",
+    symmetrise: Symmetrise = "grow-diag-final-and",
     held_out: Held_ = None,
     heads: Heads = None,
     shifted: Annotated[
@@ -165,7 +159,7 @@ def make_aligner(
     *,
     reverse: Path | None = None,
     by: str = "auto",
-    symmetrise: str = "auto",
+    symmetrise: str = "grow-diag-final-and",
     held_out: tuple[str, str] | None = None,
     heads: str | None = None,
     shifted: bool = True,
@@ -175,46 +169,32 @@ def make_aligner(
     display: "Display",
 ) -> "Aligner":
     """What the options describe; what was chosen is said."""
-    from saccade.alignment.align import Aligner, AttentionReader, attention_readers, reader_for
+    from saccade.alignment.align import Aligner, AttentionReader, Reader, attention_readers, reader_for
     from saccade.alignment.choice import parse_heads
-    from saccade.alignment.symmetry import DEFAULT
     from saccade.folder import load
 
     translator = load(folder, device, engine="torch")
     other = None if reverse is None else load(reverse, device, engine="torch")
-    judge = cache(lambda: _judge(held_out or text))
-    forward: Reader | None = None
-    backward: Reader | None = None
     if heads is not None:
         if other is not None:
             raise SaccadeError("--heads names the heads of one folder; leave out --reverse, or keep a choice in each")
-        forward = AttentionReader(translator, parse_heads(heads, shifted, translator))
-    elif held_out is None:  # text to choose on means: choose
+        return Aligner(
+            AttentionReader(translator, parse_heads(heads, shifted, translator)), None, symmetrise, both_ways
+        )
+    forward: Reader | None = None
+    backward: Reader | None = None
+    if held_out is None:  # text to choose on means: choose
         forward = reader_for(translator, folder, by)
         backward = None if other is None or reverse is None else reader_for(other, reverse, by)
     if forward is None or (other is not None and backward is None):
-        there, back = attention_readers(translator, other, judge(), display)
+        there, back = attention_readers(translator, other, _held(held_out or text), display)
         for place, reader in ((folder, there), (reverse, back)):
             if reader is not None and place is not None:
                 display.say(f"{place}: {reader.choice}")
                 if keep:
                     reader.choice.save(place)
         forward, backward = there, back
-    if symmetrise == "auto" and (backward is not None or both_ways):
-        symmetrise = _method(forward, backward, None if "-" in (held_out or text) else judge(), display)
-    return Aligner(forward, backward, DEFAULT if symmetrise == "auto" else symmetrise, both_ways)
-
-
-def _method(forward: "Reader", backward: "Reader | None", judge: "Judge | None", display: "Display") -> str:
-    from saccade.alignment.align import best_method
-    from saccade.alignment.symmetry import DEFAULT
-
-    if judge is None:  # standard input can be read only once
-        display.say(f"both ways become one by {DEFAULT}; with --held-out, the best way is looked for")
-        return DEFAULT
-    method, score = best_method(forward, backward, judge)
-    display.say(f"both ways become one by {method} (Model 1 expects F1 {score:.1%})")
-    return method
+    return Aligner(forward, backward, symmetrise, both_ways)
 
 
 def read_pairs(source: str, target: str) -> Iterator[tuple[str, str]]:
@@ -228,11 +208,11 @@ def read_pairs(source: str, target: str) -> Iterator[tuple[str, str]]:
         yield one, other
 
 
-def _judge(text: tuple[str, str]) -> "Judge":
-    from saccade.alignment.model1 import Judge
+def _held(text: tuple[str, str]) -> "Held":
+    from saccade.alignment.align import Held
 
     if "-" in text:
         raise SaccadeError("standard input can be read only once; choose the heads on --held-out, or with --heads")
     pairs = list(islice(read_pairs(*text), 100_000))
     sources, targets = zip(*pairs, strict=True) if pairs else ((), ())
-    return Judge.of(sources, targets)
+    return Held(sources, targets)
