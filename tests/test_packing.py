@@ -40,3 +40,16 @@ def test_rows_are_rounded_up_by_an_eighth_at_most(rows):
 
 def test_few_numbers_of_rows_are_left():
     assert len({rounded(rows) for rows in range(1, 2**16 + 1)}) <= 16 + 8 * 12
+
+
+@pytest.mark.parametrize("intel", [True, False])
+def test_a_layer_that_has_learned_is_read_as_it_is_now(monkeypatch, intel):
+    monkeypatch.setattr(packing, "is_intel", lambda: intel)
+    torch.manual_seed(1)
+    packed, x = PackedLinear(nn.Linear(8, 12)), torch.randn(5, 8)
+    optimizer = torch.optim.AdamW(packed.parameters(), lr=0.1, fused=True)
+    for _ in range(3):
+        packed.train()(x).sum().backward()
+        optimizer.step()
+        with torch.no_grad():
+            torch.testing.assert_close(packed.eval()(x), F.linear(x, packed.weight, packed.bias))

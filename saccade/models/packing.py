@@ -112,6 +112,12 @@ class PackedLinear(nn.Linear):
             self._columns = weight.detach().t().contiguous().t()
         return self._columns
 
+    def train(self, mode: bool = True) -> "PackedLinear":
+        """The fused optimizer changes weights without counting it: what learns has its copies made anew."""
+        if mode:
+            self._forget()
+        return super().train(mode)
+
     def _forget(self, stamp: tuple[int, int] | None = None) -> None:
         # A plain tensor is no parameter and no buffer: state_dict and `.to()` leave it alone.
         self._stamp, self._packed, self._columns = stamp, None, None
