@@ -137,7 +137,7 @@ def load_test(arguments: argparse.Namespace, folder: Path, texts: list[str]) -> 
     """Many clients for a while: no error, the offline answers, and how fast."""
     translator = load(folder, "cpu", engine=arguments.engine)
     expected = {t.source: t.text for t in translator.translate(texts)}
-    side = min(10.0, arguments.seconds / 3)
+    side, foreign = min(10.0, arguments.seconds / 3), Foreign()
     rates = [offline_rate(translator, texts, arguments.clients, side)]
     settled()  # all clients are of this process: its collector is not to make them wait
     latencies: list[float] = []
@@ -166,12 +166,12 @@ def load_test(arguments: argparse.Namespace, folder: Path, texts: list[str]) -> 
         asyncio.run(clients(running, min(3.0, arguments.seconds / 4)))
         latencies.clear()
         statuses.clear()
-        foreign, start = Foreign(), time.perf_counter()
+        start = time.perf_counter()
         asyncio.run(clients(running, arguments.seconds))
         seconds = time.perf_counter() - start
         memory = running.memory
-    others = foreign.share()  # now that the server has ended, its time is counted as ours
     rates.append(offline_rate(translator, texts, arguments.clients, side))
+    others = foreign.share()  # the server has ended, so that its time is counted as ours
     served, offline = len(latencies) / seconds, statistics.mean(rates)
     cuts = statistics.quantiles(latencies, n=100) if len(latencies) > 1 else [latencies[0]] * 99
     for line in wrong[:5]:

@@ -67,7 +67,8 @@ def onednn_is_quicker() -> bool:
     torch turns to oneDNN when it is told that less precision would do. Most processors have nothing that is quicker at
     less, so products are as exact as ever; where they come out rounded, MKL keeps them.
     """
-    if is_intel() or not torch.backends.mkldnn.is_available():
+    wide = torch.backends.cpu.get_cpu_capability().startswith("AVX512")  # what torch asks before it turns to it
+    if is_intel() or not wide or not torch.backends.mkldnn.is_available():
         return False
     generator = torch.Generator().manual_seed(1)
     a, b = (torch.rand(64, 64, generator=generator) for _ in range(2))

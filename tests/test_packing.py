@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from models_under_test import make
 from torch import nn
 
 from saccade.models import packing
@@ -33,8 +34,8 @@ def test_products_are_those_of_the_weights_for_any_rows(monkeypatch, intel, shap
 
 
 @given(st.integers(1, 1_000_000))
-def test_rows_are_rounded_up_by_an_eighth_at_most(rows):
-    assert rows <= rounded(rows) <= rows + rows // 8
+def test_rows_are_rounded_up_by_a_quarter_at_most_or_to_eight(rows):
+    assert rows <= rounded(rows) <= max(8, rows + rows // 4)
     assert rounded(rounded(rows)) == rounded(rows)
 
 
@@ -53,3 +54,31 @@ def test_a_layer_that_has_learned_is_read_as_it_is_now(monkeypatch, intel):
         optimizer.step()
         with torch.no_grad():
             torch.testing.assert_close(packed.eval()(x), F.linear(x, packed.weight, packed.bias))
+
+
+def test_programs_that_are_made_at_once_are_those_of_few_rows_and_change_nothing(monkeypatch):
+    if not packing.can_pack():
+        pytest.skip("this torch has no packed products")
+    asked = []
+    multiply = packing.packed_linear
+
+    def counted(x, *how):
+        asked.append((x.size(0), how[-1]))
+        return multiply(x, *how)
+
+    torch.manual_seed(1)
+    model, x = make("transformer pre-norm").float(), torch.randn(9, 16)
+    packing.pack(model)
+    inner = model.decoder.layers[0].feed_forward.inner
+    with torch.inference_mode():
+        before = inner(x)
+        monkeypatch.setattr(packing, "is_intel", lambda: False)
+        monkeypatch.setattr(packing, "packed_linear", counted)
+        packing.make_programs(model, most=40)  # and those of blocks, by another way
+        torch.testing.assert_close(inner(x), before)
+    assert {rows for rows, _ in asked[:-1]} == {rounded(rows) for rows in range(2, 41)}
+    assert {how for _, how in asked[:-1]} >= {"relu", "none"}
+    asked.clear()
+    monkeypatch.setattr(packing, "is_intel", lambda: True)
+    packing.make_programs(model)
+    assert asked == []

@@ -1,8 +1,8 @@
-"""Linear layers that learn, on a CPU that MKL is not made for.
+"""Linear layers over many rows, on a CPU that MKL is not made for: those that learn, and those of encoders.
 
 oneDNN takes half of MKL's time there (one core of an AMD EPYC, 2,048 rows, 160 → 640: 268 instead of 117 GFLOP/s). But
 for every number of rows it makes programs, which take some MB and milliseconds, and batches come in many shapes: so
-rows are multiplied in blocks of one size, the last of them filled up with zeros.
+rows are multiplied in blocks of one size, the last of them filled up with zeros to one of few.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from torch import Tensor
 from saccade.devices import onednn_is_quicker, quick_products
 
 ROWS = 256  # of a block
-PART = 128  # of rows that others multiply in blocks of their own: the last of these is a multiple of it
+PART = 64  # the last block is a multiple of it
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -63,13 +63,13 @@ class _Linear(torch.autograd.Function):
 def _by_blocks(rows: Tensor, matrix: Tensor, bias: Tensor | None) -> Tensor:
     """rows · matrix + bias."""
     found = rows.new_empty(rows.size(0), matrix.size(1))
-    whole = rows.size(0) - rows.size(0) % ROWS
+    left = rows.size(0) % ROWS
+    whole = rows.size(0) - left
     for start in range(0, whole, ROWS):
         _product(rows[start : start + ROWS], matrix, bias, found[start : start + ROWS])
-    if whole < rows.size(0):
-        last = rows.new_zeros(ROWS, rows.size(1))
-        last[: rows.size(0) - whole] = rows[whole:]
-        found[whole:] = _product(last, matrix, bias, rows.new_empty(ROWS, matrix.size(1)))[: rows.size(0) - whole]
+    if left:
+        last = F.pad(rows[whole:], (0, 0, 0, -left % PART))
+        found[whole:] = _product(last, matrix, bias, last.new_empty(last.size(0), matrix.size(1)))[:left]
     return found
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from saccade.folder import load
+from saccade.models.packing import make_programs
 from saccade.serving.alternatives import AS_IT_IS, by_word, following, next_pieces
 from saccade.serving.batcher import Worker
 from saccade.serving.listening import Stop, Tell, results_of
@@ -95,7 +96,10 @@ class LocalModel:
     def load(
         cls, folder: Path, settings: ServingSettings, loop: asyncio.AbstractEventLoop | None = None
     ) -> "LocalModel":
-        return cls(load(folder, settings.device, engine=settings.engine), settings, loop)
+        translator = load(folder, settings.device, engine=settings.engine)
+        if translator.engine is translator.own_engine:
+            make_programs(translator.model)
+        return cls(translator, settings, loop)
 
     def kind(self, told: Told, key: str, search: dict[str, Any], each: bool) -> Kind:
         """What requests that are told this have in common, made once for many."""
