@@ -142,7 +142,7 @@ def pack(model: nn.Module) -> None:
 
 @torch.inference_mode()
 def make_programs(model: nn.Module, most: int = 256) -> None:
-    """Have oneDNN make its programs for up to `most` rows now, where it makes any.
+    """Have oneDNN make its programs for up to `most` rows now, where it makes any, and all copies of weights be made.
 
     For a server: nobody then waits for one, and memory is from the start what it will be (without, that of two
     processes grew by 9% between the first 1,000 requests and the first 10,000).
@@ -154,6 +154,7 @@ def make_programs(model: nn.Module, most: int = 256) -> None:
     for name, module in model.named_modules():
         if not isinstance(module, PackedLinear) or not module.weight.is_cpu:
             continue
+        module.laid_out(False)
         zeros = module.weight.new_zeros(2 * blocks.ROWS, module.in_features)
         then = "relu" if name.endswith("feed_forward.inner") else "none"  # as `lean` asks for it
         for how in {"none", then}:

@@ -58,7 +58,7 @@ def numbers_in(text: str) -> list[Found]:
     return found
 
 
-@lru_cache(4096)
+@lru_cache(1024)
 def values(run: str) -> frozenset[Value]:
     """What a run of digits and separators can mean: `1.234` is a thousand and more, or one and a fraction."""
     groups = [_ascii(group) for group in _GROUP.findall(run)]
@@ -151,7 +151,7 @@ def _words_for(source: str, number: Found, language: str) -> tuple[str, ...]:
     return words
 
 
-@lru_cache(4096)
+@lru_cache(1024)
 def _number_words(value: int, language: str) -> tuple[str, ...]:
     words = []
     if language:
