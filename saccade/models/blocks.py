@@ -19,8 +19,8 @@ PART = 64  # the last block is a multiple of it
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """x Wᵀ + b, with gradients."""
-    many = x.numel() >= ROWS * x.size(-1)
-    if many and x.is_cpu and x.dtype is weight.dtype is torch.float32 and onednn_is_quicker() and _as_they_are():
+    single = x.is_cpu and x.dtype is weight.dtype is torch.float32 and not torch.is_autocast_enabled("cpu")
+    if single and onednn_is_quicker() and x.numel() >= ROWS * x.size(-1):
         return _Linear.apply(x, weight, bias)
     return F.linear(x, weight, bias)
 
@@ -31,11 +31,6 @@ def filled(rows: Tensor, gold: Tensor) -> tuple[Tensor, Tensor]:
     if not more or not rows.is_cpu or rows.dtype is torch.float64 or not onednn_is_quicker():
         return rows, gold
     return F.pad(rows, (0, 0, 0, more)), F.pad(gold, (0, more))
-
-
-def _as_they_are() -> bool:
-    """Whether nothing else is to become of the product: another type, or a trace."""
-    return not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
 
 
 class _Linear(torch.autograd.Function):

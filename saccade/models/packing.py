@@ -88,10 +88,11 @@ class PackedLinear(nn.Linear):
         parameters = self._parameters
         weight, bias = parameters["weight"], parameters["bias"]
         assert weight is not None
+        if torch.compiler.is_compiling():  # what is traced must not meet a copy, nor ask how many rows there are
+            return F.linear(x, weight, bias)
         if torch.is_grad_enabled() or (onednn_is_quicker() and x.numel() >= blocks.ROWS * self.in_features):
             return blocks.linear(x, weight, bias)
-        # What is traced must not meet a copy.
-        if not x.is_cpu or x.dtype is not torch.float32 or torch.compiler.is_compiling():
+        if not x.is_cpu or x.dtype is not torch.float32:
             return F.linear(x, weight, bias)
         many = x.numel() != self.in_features
         return product(many)(x, self.laid_out(many), bias)
