@@ -201,6 +201,19 @@ def test_each_translation_has_its_own_attention_and_steps(opened):
     assert page.locator(".path .score").nth(2).inner_text() == f"{LOOK.paths[2].score:.2f}"
 
 
+def test_another_translation_may_be_chosen_while_the_heads_of_one_are_drawn(opened):
+    page = opened(LOOK)
+    # At once, so that thumbnails of one path are still to be painted when another of another length is chosen.
+    page.evaluate(
+        """() => { const paths = document.querySelectorAll(".path input");
+                  for (let i = 0; i < 12; i++) paths[i % 2 ? 0 : 2].click(); paths[2].click(); }"""
+    )
+    page.wait_for_function(
+        "n => document.querySelectorAll('.below .word').length === n", arg=len(LOOK.paths[2].target.word_texts)
+    )
+    assert page.locator(".below .word").all_inner_texts()[:-1] == list(LOOK.paths[2].target.word_texts[:-1])
+
+
 def test_a_step_shows_its_probability_and_what_else_might_have_stood_there(opened):
     page = opened(LOOK)
     page.locator(".chip").nth(2).click()

@@ -52,10 +52,11 @@ class View {
 
   // The weights of a stack as they are shown: mean of the chosen heads, in the unit that is asked for.
   async shown(stack) {
-    const axes = axesOf(this.look, this.path, stack),
+    const path = this.path,
+      axes = axesOf(this.look, path, stack),
       heads = this.heads(stack);
     const taken = heads.filter((head) => this.chosen[stack].has(headKey(head)));
-    const matrix = this.merged(stack, mean(await Promise.all((taken.length ? taken : heads).map(matrixOf))));
+    const matrix = this.merged(path, stack, mean(await Promise.all((taken.length ? taken : heads).map(matrixOf))));
     return {
       stack,
       matrix,
@@ -66,8 +67,9 @@ class View {
     };
   }
 
-  merged(stack, matrix) {
-    const axes = axesOf(this.look, this.path, stack),
+  // Of the path that the weights belong to: another may have been chosen while they were unpacked.
+  merged(path, stack, matrix) {
+    const axes = axesOf(this.look, path, stack),
       [rows, columns] = [axes.rows.pieces.length, axes.columns.pieces.length];
     if (matrix.rows !== rows || matrix.columns !== columns) {
       throw new Error(
@@ -134,11 +136,12 @@ class View {
   }
 
   thumbs() {
+    const path = this.path;
     this.all.show(
       this.stacks.map((stack) => ({
         stack,
         heads: this.heads(stack),
-        merged: (matrix) => this.merged(stack, matrix),
+        merged: (matrix) => this.merged(path, stack, matrix),
       })),
       this.shades,
       this.scale,
