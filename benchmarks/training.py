@@ -12,8 +12,10 @@ where it is installed.
 """
 
 import argparse
+import gc
 import importlib.util
 import math
+import statistics
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -32,16 +34,21 @@ from saccade.config import Config
 from saccade.data.batching import Batch, Batcher, collate
 from saccade.data.store import Store, StoreWriter
 from saccade.data.tokenizers import PAD
+from saccade.data.unpadded import UnpaddedBatch, UnpaddedBatcher
 from saccade.devices import autocast
+from saccade.display import Display
 from saccade.models.build import build_model, with_shape
 from saccade.models.packing import pack
 from saccade.models.protocol import EncoderDecoder
+from saccade.training.captured import CapturedSteps
 from saccade.training.objectives import CrossEntropy
 from saccade.training.optim import clip_gradients, make_optimizer, set_learning_rate
+from saccade.training.unpadded import Unpadded
 
 SMOOTHING, RATE = 0.1, 3e-4
 H200 = 790e12  # bf16 floating-point operations a second that its matrix units were seen to do
 Pairs = list[tuple[Ids, Ids]]
+Contestants = dict[str, Callable[[], Callable[[], int]]]
 SIZES = {  # on a CPU, on a GPU
     "width": (256, 512),
     "feed-forward": (1024, 2048),
@@ -61,28 +68,63 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = stored(pairs, args.vocabulary, Path(folder) / "store")
         ours = list(Batcher(store, batch_tokens=args.batch_tokens, seed=1).epoch(0))
+        batcher = UnpaddedBatcher(store, batch_tokens=args.batch_tokens, seed=1)
+        unpadded = [batch for _, batch in islice(batcher.stream(), batcher.batches_in(0))]
     batches = {"as they come": as_they_come(pairs, args.batch_tokens), "Saccade's batches": ours}
     model, settings = saccade_model(args)
     check_equal(model, peers(args, model), ours[0], device)
+    if device.type == "cuda":
+        check_unpadded(model, settings, unpadded[0], pairs, device)
     print(
         "losses equal; "
         + ", ".join(f"{name} {waste(each):.1%} padding" for name, each in batches.items())
+        + f", without padding {batcher.waste():.1%} empty"
         + f"; {sum(b.target_tokens for b in ours) / len(ours):,.0f} target tokens a batch"
     )
     foreign = Foreign()
-    running = {"Saccade": saccade_step(model.to(device), settings, cycle(ours), device)}
+    contestants: Contestants = {"Saccade": lambda: saccade_step(model.to(device), settings, cycle(ours), device)}
+    if device.type == "cuda":
+        contestants = {
+            "Saccade": lambda: captured_step(model.to(device), settings, cycle(unpadded)),
+            "Saccade, padded, not captured": contestants["Saccade"],
+        }
     for name, peer in peers(args, model).items():
         for how, given in batches.items():
-            running[f"{name}, {how}"] = plain_step(peer, cycle(given), device)
+            contestants[f"{name}, {how}"] = partial(plain_step, peer, cycle(given), device)
         if device.type == "cuda":
-            given = batches["as they come"]
-            running[f"{name}, compiled, as they come"] = plain_step(peer, cycle(given), device, compiled=True)
+            for how, given in batches.items() if args.fixed is None else [("as they come", batches["as they come"])]:
+                contestants[f"{name}, compiled, {how}"] = partial(plain_step, peer, cycle(given), device, compiled=True)
+    if device.type == "cuda":
+        print(one_by_one(contestants, ours, args, device))
+        return
+    running = {name: make() for name, make in contestants.items()}
     rates = in_turns(running, args.steps, warmup=args.warmup)
     title = f"training, {args.width} wide, {args.layers}+{args.layers} layers, vocabulary {args.vocabulary:,}"
     report(title, rates, "Saccade", "target tokens/s", foreign.share())
-    if device.type == "cuda":
-        print(of_the_units(rates, ours, args))
-        print(memory(running, device))
+
+
+def one_by_one(contestants: "Contestants", batches: list[Batch], args: argparse.Namespace, device: torch.device) -> str:
+    """On a GPU each is made, timed and gone before the next, so that the most memory it takes can be told."""
+    rates: dict[str, list[float]] = {}
+    memory = []
+    foreign = Foreign()
+    for name, make in contestants.items():
+        torch.compiler.reset()
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        try:
+            rates |= in_turns({name: make()}, args.steps, warmup=args.warmup)
+        except RuntimeError as error:  # of a peer that cannot be compiled, say
+            print(f"{name}: {str(error).splitlines()[0]}")
+            continue
+        peak = torch.cuda.max_memory_allocated(device) - before
+        memory.append(f"{name} {peak / 2**30:.1f} GB")
+        print(f"{name}: {statistics.median(rates[name]):,.0f} target tokens/s, {peak / 2**30:.1f} GB", flush=True)
+    title = f"training, {args.width} wide, {args.layers}+{args.layers} layers, vocabulary {args.vocabulary:,}"
+    report(title, rates, "Saccade", "target tokens/s", foreign.share())
+    return f"{of_the_units(rates, batches, args)}\nmost memory: {'; '.join(memory)}"
 
 
 def sentences(args: argparse.Namespace) -> Pairs:
@@ -173,6 +215,20 @@ def saccade_step(
     return step
 
 
+def captured_step(model: EncoderDecoder, settings: Config, batches: Iterator[UnpaddedBatch]) -> Callable[[], int]:
+    settings = settings.with_changes({"training": {"precision": "bf16", "r_drop": 0.0, "label_smoothing": SMOOTHING}})
+    steps = CapturedSteps(model, settings.training, make_optimizer(model, settings.training), Display(quiet=True))
+    placed = (batch.pin_memory() for batch in batches)
+
+    def step() -> int:
+        batch = next(placed)
+        steps.take([batch], batch.target_tokens, RATE)
+        torch.cuda.synchronize()
+        return batch.target_tokens
+
+    return step
+
+
 def plain_step(peer: Peer, batches: Iterator[Batch], device: torch.device, compiled: bool = False) -> Callable[[], int]:
     model = peer.make().to(device)
     fused = device.type == "cuda"  # as people do there
@@ -216,6 +272,19 @@ def check_equal(ours: EncoderDecoder, theirs: dict[str, Peer], batch: Batch, dev
             raise SystemExit(f"{name}: its loss is {other}, ours {loss.total / loss.tokens}")
 
 
+@torch.no_grad()
+def check_unpadded(
+    model: EncoderDecoder, settings: Config, batch: UnpaddedBatch, pairs: Pairs, device: torch.device
+) -> None:
+    """The same pairs without padding have the same loss, but for what the kernels round."""
+    padded = collate([pairs[i] for i in batch.indices.tolist()], batch.indices.numpy()).to(device)
+    expected = CrossEntropy(model.eval(), SMOOTHING)(padded)
+    training = settings.training.model_copy(update={"label_smoothing": SMOOTHING, "r_drop": 0.0})
+    found = Unpadded(model, training)(batch.to(device))
+    if found.tokens != expected.tokens or not math.isclose(found.total, expected.total, rel_tol=1e-3):
+        raise SystemExit(f"without padding the loss is {found.total}, with it {expected.total}")
+
+
 def stored(pairs: Pairs, vocabulary: int, folder: Path) -> Store:
     with StoreWriter(folder, source_vocabulary=vocabulary, target_vocabulary=vocabulary) as writer:
         writer.extend(pairs)
@@ -244,17 +313,6 @@ def of_the_units(rates: dict[str, list[float]], batches: list[Batch], args: argp
     operations = 6 * (encoder * source / target + decoder + args.vocabulary * E + attention)
     shares = (f"{name} {sorted(each)[len(each) // 2] * operations / H200:.1%}" for name, each in rates.items())
     return f"of the {H200 / 1e12:.0f} TFLOP/s of an H200's units: " + "; ".join(shares)
-
-
-def memory(running: dict[str, Callable[[], int]], device: torch.device) -> str:
-    """Most memory during one step of each, beyond what all of them hold together."""
-    said = []
-    for name, step in running.items():
-        torch.cuda.reset_peak_memory_stats(device)
-        before = torch.cuda.memory_allocated(device)
-        step()
-        said.append(f"{name} {(torch.cuda.max_memory_allocated(device) - before) / 2**30:.1f} GB")
-    return "memory of a step: " + "; ".join(said)
 
 
 def arguments() -> argparse.Namespace:

@@ -446,6 +446,11 @@ class TrainingConfig(Section):
     precision: Literal["fp32", "bf16"] | None = Field(
         None, description="Arithmetic of forward and backward; weights stay fp32. Chosen: bf16 on a GPU that has it."
     )
+    unpadded: bool | None = Field(
+        None,
+        description="Sentences lie one behind the other in batches of one shape, without padding, and a step is "
+        "compiled and captured once (CUDA graphs). Chosen: on one NVIDIA GPU, for Transformers.",
+    )
     recompute: bool = Field(
         False,
         description="Layers forget what they computed and compute it again for their gradient (activation "

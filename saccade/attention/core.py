@@ -12,6 +12,7 @@ from torch import Tensor, bfloat16, finfo
 
 from saccade.attention.dropout import dropout as drop
 from saccade.attention.scores import ScaledDot, Score
+from saccade.attention.spans import Spans, attend_spans
 from saccade.attention.watching import WATCHES, Asked, watch_of
 
 Normalize = Callable[[Tensor, Tensor | None], Tensor]
@@ -41,7 +42,7 @@ def attend(
     v_BHKD: Tensor,
     *,
     score: Score,
-    mask: Tensor | None = None,
+    mask: Tensor | Spans | None = None,
     bias: Tensor | None = None,
     normalize: Normalize = softmax,
     dropout: float = 0.0,
@@ -49,13 +50,17 @@ def attend(
 ) -> Attention:
     """Mix the values by how well their keys score against each query.
 
-    `mask` and `bias` broadcast to (B, H, Q, K). Dropout falls on the weights, as in the Transformer; the weights
-    that are returned are those before dropout. Who watches (`watching`) is told what the weights are made of, on every
-    road.
+    `mask` and `bias` broadcast to (B, H, Q, K); spans say what a mask of all pairs would say. Dropout falls on the
+    weights, as in the Transformer; the weights that are returned are those before dropout. Who watches (`watching`) is
+    told what the weights are made of, on every road but that of spans, which only training takes.
     """
+    fusible = isinstance(score, ScaledDot) and normalize is softmax and bias is None and not need_weights
+    if isinstance(mask, Spans):
+        if fusible and mask.can_be_fused(q_BHQD):
+            return Attention(attend_spans(q_BHQD, k_BHKD, v_BHKD, mask, dropout), None)
+        mask = mask.mask()
     if WATCHES and (watch := watch_of()) is not None:
         watch(Asked(q_BHQD, k_BHKD, score, mask, bias, normalize))
-    fusible = isinstance(score, ScaledDot) and normalize is softmax and bias is None and not need_weights
     if fusible and not (q_BHQD.device.type == "cpu" and (dropout or _quicker_by_lines(q_BHQD, k_BHKD.size(2)))):
         return Attention(_fused(q_BHQD, k_BHKD, v_BHKD, mask, dropout), None)
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from saccade.attention.core import Attention, attend
 from saccade.attention.relative import Relative, Unaware
 from saccade.attention.scores import ScaledDot
+from saccade.attention.spans import Spans
 from saccade.attention.watching import ITSELF, MEMORY
 
 
@@ -194,9 +195,9 @@ class SelfAttention(_MultiHead):
     def forward(
         self,
         x: Tensor,  # (B, L, E)
-        mask: Tensor | None,
+        mask: Tensor | Spans | None,
         cache: KeyValue | None = None,
-        position: int = 0,
+        position: int | Tensor = 0,
         need_weights: bool = False,
     ) -> Attention:
         """A cache is preallocated storage; this call fills it from `position` and attends to all that is filled."""
@@ -204,6 +205,7 @@ class SelfAttention(_MultiHead):
         q, k, v = self.split(self.query_key_value(x), H, K, K)
         q, k = self.relative.rotate(q, position), self.relative.rotate(k, position)
         if cache is not None:
+            assert isinstance(position, int)
             end = position + x.size(1)
             cache.keys[:, :, position:end] = k
             cache.values[:, :, position:end] = v
@@ -277,11 +279,13 @@ class CrossAttention(_MultiHead):
         self.key_value = nn.Linear(heads.width, 2 * heads.key_width)
 
     def project(self, memory: Tensor) -> KeyValue:
-        """Keys and values of a memory (B, S, E), each in one piece: they are read at every step."""
+        """Keys and values of a memory (B, S, E)."""
         K = self.shape.key_heads
-        return KeyValue(*(part.contiguous() for part in self.split(self.key_value(memory), K, K)))
+        return KeyValue(*self.split(self.key_value(memory), K, K))
 
-    def forward(self, x: Tensor, memory: KeyValue, mask: Tensor | None, need_weights: bool = False) -> Attention:
+    def forward(
+        self, x: Tensor, memory: KeyValue, mask: Tensor | Spans | None, need_weights: bool = False
+    ) -> Attention:
         """Where x (B, 1, E) has more rows than the memory, those of a beam side by side share a row of it."""
         B, T, _ = x.shape
         N, H, D = memory.keys.size(0), self.shape.heads, self.shape.head_width

@@ -12,6 +12,7 @@ from saccade.attention.masks import causal, over_keys
 from saccade.attention.multihead import CrossAttention, Heads, KeyValue, SelfAttention, Step, initialise
 from saccade.attention.positions import Places
 from saccade.attention.relative import Relative
+from saccade.attention.spans import Spans
 from saccade.models.lean import Absorbed, lean
 from saccade.models.protocol import DecoderOutput, Memory
 from saccade.models.recompute import Recomputable
@@ -105,8 +106,9 @@ class EncoderLayer(Recomputable):
         self.feed_forward = FeedForward(shape)
         self.around_feed_forward = Residual(shape)
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        x = self.around_attention.leave(x, self.attention(self.around_attention.enter(x), mask).context)
+    def forward(self, x: Tensor, mask: Tensor | Spans, at: int | Tensor = 0) -> Tensor:
+        """`at`: the position of the first word or, where sentences lie one behind the other, what tells each word's."""
+        x = self.around_attention.leave(x, self.attention(self.around_attention.enter(x), mask, None, at).context)
         return self.around_feed_forward.leave(x, self.feed_forward(self.around_feed_forward.enter(x)))
 
 
@@ -125,11 +127,11 @@ class DecoderLayer(Recomputable):
     def forward(
         self,
         y: Tensor,
-        mask: Tensor | None,
+        mask: Tensor | Spans | None,
         memory: KeyValue,
-        memory_mask: Tensor | None,
+        memory_mask: Tensor | Spans | None,
         cache: KeyValue | None,
-        at: "int | Step",
+        at: "int | Tensor | Step",
         need_weights: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """`at`: the position from which y goes on, or the one step that it is."""
@@ -227,6 +229,8 @@ class TransformerDecoder(nn.Module):
     def init_state(self, memory: Memory, capacity: int | None = None) -> TransformerState:
         B = memory.states.size(0)
         projected = tuple(layer.cross.project(memory.states) for layer in self.layers)  # type: ignore[union-attr, operator]
+        if capacity is not None:  # each in one piece: they are read at every step
+            projected = tuple(KeyValue(*(part.contiguous() for part in layer)) for layer in projected)
         steps = None if capacity is None else lean(list(self.layers))
         return TransformerState(
             memory=projected,

@@ -168,6 +168,8 @@ def resumable(config: Config, folder: Path, tuned: bool) -> Config:
     before, now = Config.load(folder / CONFIG).model_dump(), config.model_dump()
     if before["training"]["r_drop"] is None:  # begun before there was R-Drop to choose
         before["training"]["r_drop"] = 0.0
+    if before["training"].get("unpadded") is None:  # … and before batches could go without padding
+        before["training"]["unpadded"] = False
     for section in ("data", "training") if tuned else ("data", "tokenizer", "model", "training"):
         for key, value in now[section].items():
             known = before[section].get(key)

@@ -8,12 +8,13 @@ vocabulary at every target position, P_i = softmax(h_i Wᵀ); the loss is a weig
 of label-smoothed cross-entropies and of divergences between readings. Every objective of `objectives` is of this form.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from saccade.data.tokenizers import PAD
 from saccade.devices import quick_products
 from saccade.models.blocks import filled
 
@@ -27,31 +28,35 @@ class Pull(NamedTuple):
     stopped: bool = False  # no gradient to the teacher
 
 
+Call = Callable[..., Any]  # calls its first argument with the others: as it is, or compiled
+
+
 def projected_divergences(
-    hidden: Tensor, weight: Tensor, gold: Tensor, smoothing: float, shares: Sequence[float], pulls: Sequence[Pull]
+    hidden: Tensor,
+    weight: Tensor,
+    gold: Tensor,
+    smoothing: float,
+    shares: Sequence[float],
+    pulls: Sequence[Pull],
+    call: Call | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The loss above, summed over positions, and the summed NLL of the first reading.
 
-    `hidden` (readings, N, E), `weight` (V, E), `gold` (N,), `shares`: c_i of each reading.
+    `hidden` (readings, N, E), `weight` (V, E), `gold` (N,), where PAD counts nothing, `shares`: c_i of each reading.
+    `call`: who does the work of a block of logits.
     """
-    real = gold.numel()
     hidden, gold = filled(hidden, gold)
     with quick_products():
-        total, nll = _ProjectedDivergences.apply(hidden, weight, gold, smoothing, tuple(shares), tuple(pulls), real)
+        total, nll = _ProjectedDivergences.apply(hidden, weight, gold, smoothing, tuple(shares), tuple(pulls), call)
     return total, nll
 
 
 class _ProjectedDivergences(torch.autograd.Function):
     """As for cross-entropy alone, gradients are known as soon as the loss is: a block of rows is read by all readings,
-    its logits become gradients, and are gone before the next block. With z = h Wᵀ:
-
-    ∂CE(P_i)/∂z_i = P_i - [(1 - ε) onehot(y) + ε/V]
-    ∂KL(P_t ‖ P_s)/∂z_s = P_s - P_t
-    ∂KL(P_t ‖ P_s)/∂z_t = P_t ∘ (log P_t - log P_s - KL(P_t ‖ P_s))
-    """
+    its logits become gradients, and are gone before the next block."""
 
     ROWS = 512  # on a CPU, as for cross-entropy
-    DEVICE_ROWS = 4096  # elsewhere: there are several readings of each
+    DEVICE_ROWS = 8192  # elsewhere, all readings together
 
     @staticmethod
     def forward(
@@ -62,57 +67,91 @@ class _ProjectedDivergences(torch.autograd.Function):
         smoothing: float,
         shares: tuple[float, ...],
         pulls: tuple[Pull, ...],
-        real: int,
+        call: Call | None,
     ) -> tuple[Tensor, Tensor]:
-        """`real`: rows that count; those behind them are zeros, and do not diverge."""
-        weight = weight.to(hidden.dtype)
+        learnt, weight = weight.dtype, weight.to(hidden.dtype)
         exact = torch.promote_types(hidden.dtype, torch.float32)
         learns = any(ctx.needs_input_grad[:2])
         total, nll = hidden.new_zeros((), dtype=exact), hidden.new_zeros((), dtype=exact)
         grad_hidden = torch.empty_like(hidden) if learns else None
         grad_weight = torch.zeros_like(weight, dtype=exact) if learns else None
-        own = _ProjectedDivergences
-        block = own.ROWS if hidden.device.type == "cpu" else own.DEVICE_ROWS
-        for start in range(0, hidden.size(1), block):
-            rows = slice(start, start + block)
-            right = gold[rows].unsqueeze(1)
-            log_p = [_log_softmax((one[rows] @ weight.mT).to(exact)) for one in hidden]
-            p = [one.exp() for one in log_p]
-            gradients: list[Tensor] = []
-            counted = max(0, real - start)
-            nll -= log_p[0].gather(1, right)[:counted].sum()
-            for share, log_p_i, p_i in zip(shares, log_p, p, strict=True):
-                gradient = share * p_i
-                if share:
-                    of_gold = log_p_i.gather(1, right)[:counted].sum()
-                    total -= share * ((1 - smoothing) * of_gold + smoothing * log_p_i.mean(1)[:counted].sum())
-                    gradient -= share * smoothing / weight.size(0)
-                    gradient.scatter_add_(1, right, torch.full_like(right, share * (smoothing - 1), dtype=exact))
-                gradients.append(gradient)
-            for t, s, w, stopped in pulls:
-                ratio = log_p[t] - log_p[s]
-                apart = (p[t] * ratio).sum(1, keepdim=True)
-                total += w * apart.sum()
-                gradients[s].add_(p[s], alpha=w).sub_(p[t], alpha=w)
-                if not stopped:
-                    gradients[t].addcmul_(p[t], ratio.sub_(apart), value=w)
+        counted = gold != PAD
+        for rows in _ProjectedDivergences.blocks(hidden):
+            logits = tuple(one[rows] @ weight.mT for one in hidden)
+            given = logits, gold[rows], smoothing, shares, pulls
+            of_loss, of_nll, gradients = _settle(*given) if call is None else call(_settle, *given)
+            total += of_loss
+            nll += of_nll
+            del logits, given
             if grad_hidden is None or grad_weight is None:
                 continue
             for i, gradient in enumerate(gradients):
-                gradient = gradient.to(hidden.dtype)
-                torch.mm(gradient, weight, out=grad_hidden[i, rows])
-                grad_weight += gradient.mT @ hidden[i, rows]
+                torch.mm(gradient, weight, out=grad_hidden[i, rows]).mul_(counted[rows].unsqueeze(1))
+                grad_weight += gradient.mT @ (hidden[i, rows] * counted[rows].unsqueeze(1))
         if learns:
-            ctx.save_for_backward(grad_hidden, grad_weight)
+            assert grad_weight is not None
+            ctx.save_for_backward(grad_hidden, grad_weight.to(learnt))
         ctx.mark_non_differentiable(nll)
         return total, nll
 
     @staticmethod
     def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None, None, None]:
         grad_hidden, grad_weight = ctx.saved_tensors
-        return grad_hidden * grad_total, grad_weight * grad_total, None, None, None, None, None
+        grad = grad_total.to(grad_hidden.dtype)
+        return grad_hidden * grad, grad_weight * grad_total.to(grad_weight.dtype), None, None, None, None, None
+
+    @staticmethod
+    def blocks(hidden: Tensor) -> list[slice]:
+        """Of the rows of all readings; on a device of one size where that can be, so that they are one program."""
+        readings, N = hidden.shape[:2]
+        size = _ProjectedDivergences.ROWS
+        if hidden.device.type != "cpu":
+            least = -(-N * readings // _ProjectedDivergences.DEVICE_ROWS)
+            number = next((n for n in range(least, 2 * least + 1) if N % n == 0), least)
+            size = -(-N // number)
+        return [slice(start, start + size) for start in range(0, N, size)]
+
+
+def _settle(
+    logits: tuple[Tensor, ...], gold: Tensor, smoothing: float, shares: tuple[float, ...], pulls: tuple[Pull, ...]
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """The loss of a block of rows, its NLL, and the gradients of its logits. With z = h Wᵀ:
+
+    ∂CE(P_i)/∂z_i = P_i - [(1 - ε) onehot(y) + ε/V]
+    ∂KL(P_t ‖ P_s)/∂z_s = P_s - P_t
+    ∂KL(P_t ‖ P_s)/∂z_t = P_t ∘ (log P_t - log P_s - KL(P_t ‖ P_s))
+
+    Rows of PAD have no part in the loss; their gradients are the caller's to leave out.
+    """
+    kind, V = logits[0].dtype, logits[0].size(1)
+    exact = torch.promote_types(kind, torch.float32)
+    right, counted = gold.long().unsqueeze(1), (gold != PAD).unsqueeze(1)
+    log_p = [_log_softmax(one.to(exact)) for one in logits]
+    p = [one.exp() for one in log_p]
+    nll = -(log_p[0].gather(1, right) * counted).sum()
+    total = torch.zeros_like(nll)
+    gradients: list[Tensor] = []
+    for share, log_p_i, p_i in zip(shares, log_p, p, strict=True):
+        gradient = share * p_i
+        if share:
+            likely = (1 - smoothing) * log_p_i.gather(1, right) + smoothing * log_p_i.mean(1, keepdim=True)
+            total = total - share * (likely * counted).sum()
+            gradient -= share * smoothing / V
+            if gradient.is_cpu:
+                gradient.scatter_add_(1, right, torch.full_like(right, share * (smoothing - 1), dtype=exact))
+            else:  # joins the other passes over the logits when it is compiled
+                is_gold = torch.arange(V, device=gold.device) == right
+                gradient = gradient - torch.where(is_gold, share * (1 - smoothing), 0.0)
+        gradients.append(gradient)
+    for t, s, w, stopped in pulls:
+        ratio = log_p[t] - log_p[s]
+        apart = (p[t] * ratio).sum(1, keepdim=True)
+        total = total + w * (apart * counted).sum()
+        gradients[s].add_(p[s], alpha=w).sub_(p[t], alpha=w)
+        if not stopped:
+            gradients[t].addcmul_(p[t], ratio.sub_(apart), value=w)
+    return total, nll, [gradient.to(kind) for gradient in gradients]
 
 
 def _log_softmax(logits: Tensor) -> Tensor:
-    """In place."""
-    return logits.sub_(logits.logsumexp(1, keepdim=True))
+    return logits - logits.logsumexp(1, keepdim=True)

@@ -20,6 +20,7 @@ import torch
 
 from saccade.config import TrainingConfig, known
 from saccade.data.batching import Batch, Position, prefetch
+from saccade.data.unpadded import UnpaddedBatch, UnpaddedBatcher
 from saccade.data.windows import Batches
 from saccade.devices import autocast
 from saccade.display import Display
@@ -27,6 +28,7 @@ from saccade.distributed.world import More, World
 from saccade.errors import SaccadeError
 from saccade.models.protocol import EncoderDecoder
 from saccade.training import checkpoint
+from saccade.training.captured import CapturedSteps
 from saccade.training.ema import MovingAverage
 from saccade.training.logs import Log
 from saccade.training.memory import MicroBatches
@@ -80,11 +82,11 @@ class Trainer:
         self,
         settings: TrainingConfig,
         model: EncoderDecoder,
-        batcher: Batches,
+        batcher: Batches | UnpaddedBatcher,
         validate: Callable[[], Validation],
         folder: Path,
         display: Display,
-        both_ways: Batches | None = None,
+        both_ways: Batches | UnpaddedBatcher | None = None,
         world: World | None = None,
         device: torch.device | None = None,
     ) -> None:
@@ -99,6 +101,7 @@ class Trainer:
         self.learner: Callable[[Batch], Any] = self.objective
         self.optimizer = make_optimizer(self.model, settings)
         self.average = MovingAverage(self.model, settings.ema) if settings.ema else None
+        self.captured: CapturedSteps | None = None  # before the first step
         self.batcher = batcher
         self.both_ways = both_ways
         self.validate = validate
@@ -125,7 +128,10 @@ class Trainer:
         max_steps = known(settings.max_steps)
         stream = prefetch(self._batches(Position(progress.epoch, progress.batch, progress.place)))
         log = Log(self.folder, settings, progress.step, self.world)
-        self._try_longest()
+        if isinstance(self.batcher, UnpaddedBatcher):
+            self.captured = CapturedSteps(self.model, settings, self.optimizer, self.display)
+        else:
+            self._try_longest(self.batcher)
         with (
             _interruptible() as interrupted,
             self.display.training(max_steps, progress.step) as bar,
@@ -156,13 +162,13 @@ class Trainer:
         stop, self.progress.seconds = self.world.agree(interrupted(), self.progress.seconds)
         return stop
 
-    def _try_longest(self) -> None:
+    def _try_longest(self, batcher: Batches) -> None:
         """Find out in how many pieces batches go, and let gradients meet those of other ranks from here on."""
         self.world.at("trying the longest batch")
         complete = try_longest(
             self.objective,
             self.optimizer,
-            self.batcher.longest(),
+            batcher.longest(),
             self.micro,
             precision=self.settings.precision,
             device=self.device,
@@ -171,7 +177,7 @@ class Trainer:
         self.micro.pieces = self.world.most(self.micro.pieces)
         self.learner = self.world.learner(self.objective, unused=not complete)
 
-    def _batches(self, start: Position) -> Iterator[tuple[Position, Batch]]:
+    def _batches(self, start: Position) -> Iterator[tuple[Position, Any]]:
         """The batches from `start` on, in memory that a GPU can read while it works."""
         left = (self.settings.bidirectional_steps - self.progress.step) * self.settings.accumulate
         for position, batch in staged(self.both_ways, self.batcher, left, start):
@@ -188,7 +194,7 @@ class Trainer:
             return f"no new best in {progress.stale} validations"
         return None
 
-    def _step(self, stream: Iterator[tuple[Position, Batch]], log: Log, bar: Callable[[int, str], None]) -> None:
+    def _step(self, stream: Iterator[tuple[Position, Any]], log: Log, bar: Callable[[int, str], None]) -> None:
         started = time.perf_counter()
         settings, progress = self.settings, self.progress
         progress.step += 1
@@ -213,18 +219,10 @@ class Trainer:
         self.world.at(f"step {progress.step:,}: forward, backward and the sum of gradients")
         self.world.seed(settings.seed, progress.step)
         batches = [batch for _, batch in taken]
-        rows = max(len(batch.indices) for batch in batches)
-        forget = self.optimizer.zero_grad
-        loss = self.micro.spared(lambda pieces: self._gradients(batches, tokens, pieces), rows, forget)
-        norm = self.world.plain(clip_gradients(self.model.parameters(), settings.clip_norm))
-        if self.optimizer.defaults["fused"] and not self.world.sharded:
-            # The fused update leaves all weights alone when this is set, so a bad step is seen before it does harm,
-            # and on a GPU without waiting for it.
-            self.optimizer.found_inf = (~torch.isfinite(norm)).float()  # type: ignore[attr-defined]
+        if self.captured is not None:
+            loss, norm = self.captured.take(batches, tokens, rate)
         else:
-            self._watch(norm, taken[-1][1])
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
+            loss, norm = self._plain_step(batches, tokens)
         if self.average is not None:
             self.average.update(progress.step)
         log.add(loss, norm, tokens)
@@ -238,6 +236,22 @@ class Trainer:
             row = log.flush(progress, rate, {"directions": stage.directions} if self.both_ways else None)
             self.status = f"loss {row['loss']:.3f} · {row['tokens_per_second']:,.0f} tokens/s"
         bar(progress.step, self.status)
+
+    def _plain_step(self, batches: list[Batch], tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Gradients, and the update by them; returns this rank's part of the loss a token, and their norm."""
+        rows = max(len(batch.indices) for batch in batches)
+        forget = self.optimizer.zero_grad
+        loss = self.micro.spared(lambda pieces: self._gradients(batches, tokens, pieces), rows, forget)
+        norm = self.world.plain(clip_gradients(self.model.parameters(), self.settings.clip_norm))
+        if self.optimizer.defaults["fused"] and not self.world.sharded:
+            # The fused update leaves all weights alone when this is set, so a bad step is seen before it does harm,
+            # and on a GPU without waiting for it.
+            self.optimizer.found_inf = (~torch.isfinite(norm)).float()  # type: ignore[attr-defined]
+        else:
+            self._watch(norm, batches[-1])
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return loss, norm
 
     def _gradients(self, batches: list[Batch], tokens: int, number: int) -> torch.Tensor:
         """Add up the gradients of batches, each in a number of pieces; returns this rank's part of the loss a token."""
@@ -253,13 +267,13 @@ class Trainer:
             losses.append(loss.nll.detach() / tokens)
         return torch.stack(losses).sum()
 
-    def _watch(self, norm: torch.Tensor, batch: Batch) -> None:
+    def _watch(self, norm: torch.Tensor, batch: Batch | UnpaddedBatch) -> None:
         if math.isfinite(norm.item()):
             return
         with autocast(self.device, self.settings.precision):
             # No rank sees all of a weight that is shared out.
             found = "a gradient has NaN or infinite values"
-            if not self.world.sharded:
+            if not self.world.sharded and isinstance(batch, Batch):
                 found = first_bad_tensor(self.objective, batch.to(self.device))
         raise SaccadeError(
             f"training broke at step {self.progress.step:,}: {found}; lower training.learning_rate "

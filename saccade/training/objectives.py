@@ -51,7 +51,7 @@ class CrossEntropy(nn.Module):
         output = self.model(batch.source, batch.source_mask, batch.inputs)
         real = batch.gold != PAD
         total, nll = projected_cross_entropy(
-            output.hidden[real], self.model.output_matrix, batch.gold[real], self.label_smoothing
+            _as_products(output.hidden)[real], self.model.output_matrix, batch.gold[real], self.label_smoothing
         )
         if output.penalty is not None:
             total = total + output.penalty.sum()
@@ -96,7 +96,7 @@ class Consistency(nn.Module):
         )
         output = self.model(source, batch.source_mask.repeat(k, 1), inputs)
         real = batch.gold != PAD
-        hidden = output.hidden.unflatten(0, (k, -1))[:, real]  # (readings, N, E)
+        hidden = _as_products(output.hidden).unflatten(0, (k, -1))[:, real]  # (readings, N, E)
         shares = [reading.share for reading in self.readings]
         total, nll = projected_divergences(
             hidden, self.model.output_matrix, batch.gold[real], self.label_smoothing, shares, self.pulls
@@ -147,6 +147,12 @@ def readings_of(settings: TrainingConfig) -> tuple[list[Reading], list[Pull]]:
     if settings.simcut:
         pulls.append(Pull(0, len(readings) - 1, settings.simcut, settings.simcut_one_sided))
     return readings, pulls
+
+
+def _as_products(hidden: Tensor) -> Tensor:
+    """In the type that products are computed in: a norm that comes last leaves more than the output matrix reads."""
+    kind = hidden.device.type
+    return hidden.to(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else hidden
 
 
 def cut_off(tokens: Tensor, chance: float) -> Tensor:

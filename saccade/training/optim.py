@@ -44,7 +44,10 @@ def make_optimizer(model: nn.Module, settings: TrainingConfig) -> torch.optim.Ad
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
     """Use `rate` from the next step on."""
     for group in optimizer.param_groups:
-        group["lr"] = rate
+        if isinstance(group["lr"], Tensor):  # of a captured step, which reads it where it is
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
 
 
 def clip_gradients(parameters: Iterable[Tensor], limit: float) -> Tensor:

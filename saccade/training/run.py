@@ -17,6 +17,7 @@ from saccade.data.sampling import open_stream
 from saccade.data.store import Store
 from saccade.data.streams import streamed_lines, tally_of
 from saccade.data.tokenizers import Tokenizers
+from saccade.data.unpadded import UnpaddedBatcher
 from saccade.data.windows import Batches, StreamBatcher
 from saccade.devices import autocast, describe_device, device_for
 from saccade.display import Display
@@ -45,6 +46,7 @@ from saccade.training.extension import Rows, load_grown, load_moments, new_rows,
 from saccade.training.forgetting import report_forgetting
 from saccade.training.loop import Outcome, Trainer, Validation
 from saccade.training.objectives import CrossEntropy
+from saccade.training.padding import choose_padding
 from saccade.translator import Translator
 
 
@@ -157,7 +159,8 @@ def _run(
         display.say(f"weights: from {base}")
         say_grown(display, grown, config.training.new_rows)
     world, why = choose_sharding(config.training, model, device, world)
-    for line in why:
+    config, about_padding = choose_padding(config, model, prepared.train, device, world)
+    for line in [*why, *about_padding]:
         display.say(line)
     if not world.sharded:
         model.to(device)
@@ -194,7 +197,11 @@ def _run(
         if batcher.oversized:
             display.say(f"batches: {batcher.oversized:,} pairs are longer than training.batch_tokens and go alone")
         with world.alone("estimating time and memory"):
-            for line in [] if world.sharded else foresee(config, model, planned, device, world.size):
+            for line in (
+                []
+                if world.sharded or isinstance(batcher, UnpaddedBatcher)
+                else foresee(config, model, planned, device, world.size)
+            ):
                 display.say(line)
     outcome = trainer.fit()
     if outcome.interrupted:
@@ -224,8 +231,11 @@ def resolve(prepared: Prepared, base: Path | None, device: torch.device) -> tupl
     return config, [*reasons, *more, *([unfit] if unfit else [])]
 
 
-def _batches(config: Config, prepared: Prepared, world: World, both_ways: bool = False) -> tuple[Batcher, Batches]:
-    """The batches of the prepared store, and those to train on: the same, or those of the stream it is a sample of."""
+def _batches(
+    config: Config, prepared: Prepared, world: World, both_ways: bool = False
+) -> tuple[Batcher, Batches | UnpaddedBatcher]:
+    """The batches of the prepared store, and those to train on: the same, those without padding, or those of the stream
+    it is a sample of."""
     store = BothWays(prepared.train) if both_ways else prepared.train
     planned = Batcher(
         store,
@@ -236,6 +246,13 @@ def _batches(config: Config, prepared: Prepared, world: World, both_ways: bool =
         world=world.size,
         mixture=prepared.mixture * (2 if both_ways else 1),
     )
+    if config.training.unpadded:
+        return planned, UnpaddedBatcher(
+            store,
+            batch_tokens=known(config.training.batch_tokens),
+            seed=config.training.seed,
+            mixture=prepared.mixture * (2 if both_ways else 1),
+        )
     if not config.data.stream:
         return planned, planned
     stream = open_stream(

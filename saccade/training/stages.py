@@ -5,13 +5,12 @@ has the learning rate's schedule to itself; weights and moments go on. A place i
 batches, so a run that is stopped goes on in the stage it was in.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from saccade.config import TrainingConfig, known
-from saccade.data.batching import START, Batch, Position
-from saccade.data.windows import Batches
+from saccade.data.batching import START, Position
 
 
 class Stage(NamedTuple):
@@ -28,7 +27,13 @@ def stage_of(step: int, settings: TrainingConfig) -> Stage:
     return Stage(2, step, before) if step <= before else Stage(1, step - before, total - before)
 
 
-def staged(both: Batches | None, one: Batches, batches: int, start: Position) -> Iterator[tuple[Position, Batch]]:
+class Streams(Protocol):
+    """Whatever has batches without end."""
+
+    def stream(self, start: Position = START) -> Generator[tuple[Position, Any], None, None]: ...
+
+
+def staged(both: Streams | None, one: Streams, batches: int, start: Position) -> Iterator[tuple[Position, Any]]:
     """So many `batches` of both directions, then those of one, from its beginning; `start` is in whichever is first."""
     if both is not None and batches > 0:
         for number, (position, batch) in enumerate(islice(both.stream(start), batches), start=1):

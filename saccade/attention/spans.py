@@ -1,0 +1,39 @@
+"""Attention where sentences lie one behind the other, without padding.
+
+The rows of all sentences are one axis. Each query may attend to the keys of a span [first, end): those of its own
+sentence, those up to itself, or those of its source. Each key then has a span of queries that may attend to it, which
+is what its gradient is summed over. Nothing else need be known, so there are no lengths, no blocks and no padding.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Spans(NamedTuple):
+    """Which keys each query may attend to, and which queries to each key; an empty span is [0, 0)."""
+
+    of_queries: Tensor  # (2, Q) int32: the first key and the one behind the last
+    of_keys: Tensor  # (2, K) int32: the first query and the one behind the last
+    longest: int  # no span of a query has more keys
+
+    def mask(self) -> Tensor:
+        """The same as a mask (Q, K)."""
+        first, end = self.of_queries.unsqueeze(2)
+        keys = torch.arange(self.of_keys.size(1), device=first.device)
+        return (keys >= first) & (keys < end)
+
+    def can_be_fused(self, query: Tensor) -> bool:
+        """Whether the kernels know such heads, on such a device."""
+        return query.is_cuda and query.size(-1) in (16, 32, 64, 128) and query.dtype is not torch.float64
+
+
+def attend_spans(q_1HQD: Tensor, k_1HKD: Tensor, v_1HKD: Tensor, spans: Spans, dropout: float) -> Tensor:
+    """The context (1, H, Q, D) by kernels that read only what is in a span (proved equal in tests/test_spans.py)."""
+    from saccade.attention import span_kernels  # Triton comes with torch for CUDA, not for a CPU
+
+    seed = torch.randint(1 << 31, (1,), device=q_1HQD.device) if dropout else spans.of_queries[0, :1].long()
+    rows = (part.squeeze(0).transpose(0, 1) for part in (q_1HQD, k_1HKD, v_1HKD))  # (N, H, D)
+    context, _ = span_kernels.attend(*rows, spans.of_queries, spans.of_keys, seed, dropout, spans.longest)
+    return context.transpose(0, 1).unsqueeze(0)
