@@ -6,6 +6,9 @@ A CPU draws random numbers one after the other, and torch spends one on every el
 training step. Here one 64-bit number gives four 16-bit lanes, each compared with p · 2¹⁶. The chance is exact to
 1/65,536 and the scale is that of the exact chance, so the expectation is x. Randomness comes from torch's own
 generator, as ever.
+
+Where a layer is compiled for a GPU, an element's number is its place, mixed with a seed (`mixed`): a dozen operations
+that join the pass over x, where the generator's counter takes a hundred, and the mask need not be stored.
 """
 
 from typing import Any
@@ -37,9 +40,27 @@ def dropout(x: Tensor, p: float) -> Tensor:
     if p == 0.0:
         return x
     if x.device.type != "cpu":
-        return F.dropout(x, p)
+        return _by_place(x, p) if torch.compiler.is_compiling() else F.dropout(x, p)
     dropped = round(p * LANES)
     return _Masked.apply(x, _kept(x, dropped), LANES / (LANES - dropped))
+
+
+def _by_place(x: Tensor, p: float) -> Tensor:
+    seed = torch.randint(1 << 31, (1,), device=x.device, dtype=torch.int32)
+    return torch.where(kept_by_place(x.shape, p, seed), x * (1 / (1 - p)), 0)
+
+
+def kept_by_place(shape: torch.Size, p: float, seed: Tensor) -> Tensor:
+    """A boolean mask, False with chance p, exact to 2⁻²⁴."""
+    places = torch.arange(shape.numel(), device=seed.device, dtype=torch.int32).view(shape)
+    return (mixed(places ^ mixed(seed)) & 0xFFFFFF) >= round(p * (1 << 24))
+
+
+def mixed(bits: Tensor) -> Tensor:
+    """32 bits, every one of which depends on all that were given: multiply and shift, twice (Wellons' lowbias32)."""
+    bits = (bits ^ ((bits >> 16) & 0xFFFF)) * 0x7FEB352D
+    bits = (bits ^ ((bits >> 15) & 0x1FFFF)) * -0x7B935975
+    return bits ^ ((bits >> 16) & 0xFFFF)
 
 
 def _kept(x: Tensor, dropped: int) -> Tensor:

@@ -4,8 +4,8 @@
     ∂v_k = Σ_q m_qk α_qk ∂z_q,   ∂e_qk = α_qk (m_qk ∂z_q·v_k - ∂z_q·z_q)
     ∂q_q = Σ_k ∂e_qk k/√D,       ∂k_k = Σ_q ∂e_qk q/√D
 
-The dropout mask m is drawn from a counter (Salmon et al. 2011), so that the backward pass draws it again in place of
-reading it. A block of queries reads the keys from the first of its spans to the last; a block of keys, the queries.
+The dropout mask m is drawn by place, as `dropout.kept_by_place` does, so that the backward pass draws it again and need
+not read it. A block of queries reads the keys from the first of its spans to the last; a block of keys, the queries.
 """
 
 # mypy: ignore-errors
@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ROWS = 64  # of a block
+ROWS = 32  # of a block: sentences are short, and a block reads the keys of all that it meets
 LOG2E = tl.constexpr(1.4426950408889634)
 FAR = tl.constexpr(1 << 30)
 
@@ -24,8 +24,11 @@ FAR = tl.constexpr(1 << 30)
 @triton.jit
 def _kept(seed, head, rows, places, queries, longest, dropout):
     """The dropout mask, scaled: rows (queries) and places in their spans give each weight a number of its own."""
-    counter = (head * queries + rows) * longest + places
-    return tl.where(tl.rand(seed, counter) >= dropout, 1.0 / (1.0 - dropout), 0.0)
+    bits = ((head * queries + rows) * longest + places).to(tl.uint32) ^ seed.to(tl.uint32)
+    bits = (bits ^ (bits >> 16)) * 0x7FEB352D
+    bits = (bits ^ (bits >> 15)) * 0x846CA68B
+    bits = (bits ^ (bits >> 16)) & 0xFFFFFF
+    return tl.where(bits.to(tl.float32) >= dropout * 16777216.0, 1.0 / (1.0 - dropout), 0.0)
 
 
 @triton.jit

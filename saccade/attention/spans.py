@@ -10,6 +10,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from saccade.attention.dropout import mixed
+
 
 class Spans(NamedTuple):
     """Which keys each query may attend to, and which queries to each key; an empty span is [0, 0)."""
@@ -33,7 +35,10 @@ def attend_spans(q_1HQD: Tensor, k_1HKD: Tensor, v_1HKD: Tensor, spans: Spans, d
     """The context (1, H, Q, D) by kernels that read only what is in a span (proved equal in tests/test_spans.py)."""
     from saccade.attention import span_kernels  # Triton comes with torch for CUDA, not for a CPU
 
-    seed = torch.randint(1 << 31, (1,), device=q_1HQD.device) if dropout else spans.of_queries[0, :1].long()
+    if dropout:
+        seed = mixed(torch.randint(1 << 31, (1,), device=q_1HQD.device, dtype=torch.int32))
+    else:
+        seed = spans.of_queries[0, :1]  # not looked at
     rows = (part.squeeze(0).transpose(0, 1) for part in (q_1HQD, k_1HKD, v_1HKD))  # (N, H, D)
     context, _ = span_kernels.attend(*rows, spans.of_queries, spans.of_keys, seed, dropout, spans.longest)
     return context.transpose(0, 1).unsqueeze(0)

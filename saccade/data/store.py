@@ -30,6 +30,7 @@ Lengths = npt.NDArray[np.int32]
 _FORMAT: Final = "saccade-store-1"
 _LENGTH: Final = np.dtype("<i4")
 _BUFFERED_IDS: Final = 1 << 18
+_HELD: Final = 256 << 20  # bytes of a store that is read once and kept, if it is read in any order
 
 
 class StoreWriter:
@@ -160,6 +161,7 @@ class Store:
         self._starts = np.zeros(len(self.source_lengths) + 1, np.int64)
         np.cumsum(self.source_lengths, out=self._starts[1:])
         self._starts[1:] += np.cumsum(self.target_lengths, dtype=np.int64)
+        self._all: Ids | None = None
         self._descriptor = os.open(self.folder / "tokens.bin", os.O_RDONLY)
         weakref.finalize(self, os.close, self._descriptor)
 
@@ -172,6 +174,17 @@ class Store:
             raise IndexError(f"pair {i} of a store of {len(self)}")
         ids = self._read(int(self._starts[i]), int(self._starts[i + 1]))
         return ids[: self.source_lengths[i]], ids[self.source_lengths[i] :]
+
+    def sides(self, indices: npt.NDArray[np.int64]) -> tuple[Ids, Ids]:
+        """The sources of some pairs, one behind the other, and their targets; of a small store, in one piece."""
+        if self._starts[-1] * self._dtype.itemsize > _HELD:
+            pairs = [self.pair(i) for i in indices.tolist()]
+            return np.concatenate([source for source, _ in pairs]), np.concatenate([target for _, target in pairs])
+        if self._all is None:
+            self._all = self._read(0, int(self._starts[-1]))
+        starts = self._starts[indices]
+        sources, targets = self.source_lengths[indices], self.target_lengths[indices]
+        return self._all[_ranges(starts, sources)], self._all[_ranges(starts + sources, targets)]
 
     def source(self, i: int) -> Ids:
         """The source of pair `i`."""
@@ -232,3 +245,9 @@ class Store:
         return SaccadeError(
             f"{self.folder / name}: {what}; remove {self.folder} if it is a token store, and prepare the data again"
         )
+
+
+def _ranges(starts: npt.NDArray[np.int64], lengths: Lengths) -> npt.NDArray[np.int64]:
+    """The numbers start … start + length - 1 of each, one behind the other."""
+    ends = lengths.cumsum(dtype=np.int64)
+    return np.arange(ends[-1] if len(ends) else 0) + np.repeat(starts - ends + lengths, lengths)

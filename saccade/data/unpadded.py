@@ -199,9 +199,7 @@ class UnpaddedBatcher:
         return self._last[1:]
 
     def _collated(self, members: Integers) -> UnpaddedBatch:
-        return collate_unpadded(
-            [self.store.pair(index) for index in members.tolist()], members, self.rows, self.longest
-        )
+        return arranged(self.store.sides(members), self._lengths[:, members], members, self.rows, self.longest)
 
 
 def cut(lengths: npt.NDArray[np.int64], rows: Sequence[int]) -> Integers:
@@ -219,7 +217,16 @@ def collate_unpadded(
     pairs: Sequence[tuple[Any, Any]], indices: Integers, rows: Sequence[int], longest: tuple[int, int]
 ) -> UnpaddedBatch:
     """Pairs of ids (without BOS and EOS), one behind the other."""
-    lengths = np.array([[len(source) + 1, len(target) + 1] for source, target in pairs], np.int32).reshape(-1, 2).T
+    lengths = np.array([[len(source) + 1, len(target) + 1] for source, target in pairs], np.int64).reshape(-1, 2).T
+    source, target = (np.concatenate([np.asarray(pair[side]) for pair in pairs]) for side in (0, 1))
+    return arranged((source, target), lengths, indices, rows, longest)
+
+
+def arranged(
+    sides: tuple[Any, Any], lengths: Integers, indices: Integers, rows: Sequence[int], longest: tuple[int, int]
+) -> UnpaddedBatch:
+    """A batch of all sources' ids and all targets', and of how many rows each takes (2, N), its end counted."""
+    lengths = lengths.astype(np.int32)
     ends = lengths.cumsum(axis=1, dtype=np.int32)
     firsts = ends - lengths
     source, target = np.zeros((6, rows[0]), np.int32), np.zeros((7, rows[1]), np.int32)
@@ -231,7 +238,7 @@ def collate_unpadded(
         words = np.ones(used[side], bool)
         words[ends[side] - 1] = False
         tokens = np.full(used[side], EOS, np.int32)
-        tokens[words] = np.concatenate([np.asarray(pair[side]) for pair in pairs])
+        tokens[words] = sides[side]
         block[side, : used[side]] = tokens  # a source's tokens are row 0, a target's gold row 1
         first = np.repeat(firsts[side], lengths[side])
         place = np.arange(used[side], dtype=np.int32) - first
