@@ -8,6 +8,7 @@ file, put in place whole; the process ends at the first row that fails.
 import json
 import sys
 import time
+from itertools import islice
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -20,13 +21,16 @@ from saccade.comparing.results import write_result
 from saccade.config import Config, known
 from saccade.data.batching import Batch, Batcher, collate
 from saccade.data.store import Store
+from saccade.data.unpadded import UnpaddedBatcher
 from saccade.devices import autocast, describe_device, device_for
+from saccade.display import Display
 from saccade.errors import SaccadeError
 from saccade.evaluation.alignment import read_pharaoh, score_alignment
 from saccade.evaluation.metrics import score_corpus, tokenizer_for
 from saccade.files import write_text
 from saccade.folder import LOG, load, read_record
 from saccade.models.build import build_model, count_parameters, measures
+from saccade.training.captured import CapturedSteps
 from saccade.training.objectives import make_objective
 from saccade.training.optim import make_optimizer
 from saccade.translator import Translator
@@ -123,6 +127,8 @@ def speed(plan: Plan, row: Row, seed: int) -> dict[str, Any]:
 
 
 def _training_speed(config: Config, translator: Translator, store: Store) -> float:
+    if config.training.unpadded and translator.device.type == "cuda":
+        return _captured_speed(config, translator, store)
     batcher = Batcher(store, batch_tokens=known(config.training.batch_tokens), seed=config.training.seed)
     batches = [batch.to(translator.device) for batch, _ in zip(batcher.epoch(0), range(12), strict=False)]
     step = _Step(config, translator)
@@ -135,6 +141,23 @@ def _training_speed(config: Config, translator: Translator, store: Store) -> flo
             step(batch)
         rates.append(tokens / (step.clock() - before))
     return median(rates[1:])  # the first round, in which every shape is new, is not counted
+
+
+def _captured_speed(config: Config, translator: Translator, store: Store) -> float:
+    """Of steps that are captured, as the training loop takes them."""
+    batcher = UnpaddedBatcher(store, batch_tokens=known(config.training.batch_tokens), seed=config.training.seed)
+    batches = [batch.pin_memory() for _, batch in islice(batcher.stream(), 12)]
+    model = build_model(config, *(side.size for side in translator.tokenizers)).to(translator.device)
+    steps = CapturedSteps(model, config.training, make_optimizer(model, config.training), Display(quiet=True))
+    rates: list[float] = []
+    while len(rates) < 4 or sum(batch.target_tokens for batch in batches) * len(rates) / rates[-1] < SECONDS:
+        torch.cuda.synchronize(translator.device)
+        before = time.perf_counter()
+        for batch in batches:
+            steps.take([batch], batch.target_tokens, 1e-4)
+        torch.cuda.synchronize(translator.device)
+        rates.append(sum(batch.target_tokens for batch in batches) / (time.perf_counter() - before))
+    return median(rates[1:])  # in the first round the step is captured
 
 
 def _cost(config: Config, translator: Translator) -> list[dict[str, float]]:
