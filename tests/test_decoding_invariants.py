@@ -1,6 +1,9 @@
 """What the quick roads of decoding must never change: answers."""
 
 import copy
+import gc
+import warnings
+import weakref
 
 import pytest
 import torch
@@ -12,10 +15,11 @@ from test_invariants import answers, assert_same, forced
 
 import saccade
 from saccade.data.batching import collate
-from saccade.generation.captured import replayed
+from saccade.generation.captured import Captured, replayed
 from saccade.generation.loop import generate
 from saccade.generation.rules import DEFAULT_RULES, forbid, no_specials
 from saccade.generation.search import Beam, Greedy, top
+from saccade.models.lean import Lean, on_gpu, suits
 from saccade.models.packing import PackedLinear, can_pack, pack
 from saccade.models.protocol import Memory, SharedState
 
@@ -192,18 +196,56 @@ def test_packed_weights_give_what_the_weights_give(rows, inner, outer):
 
 @pytest.mark.parametrize("name", [name for name in MODELS if "transformer" in name and "decoder-only" not in name])
 @pytest.mark.parametrize("kind", SEARCHES)
-def test_steps_over_fixed_storage_find_what_the_loop_finds(name, kind):
+@pytest.mark.parametrize("calls", ["as on a GPU", "layer by layer"])
+def test_steps_over_fixed_storage_find_what_the_loop_finds(name, kind, calls, monkeypatch):
     """The very code that a GPU captures, run as it is, over the same storage: no batch sees what another has left."""
     model = make(name)
+    layers = list(model.decoder.layers)
+    if calls == "as on a GPU":
+        if not all(map(suits, layers)):
+            pytest.skip("goes through its layers on a GPU too")
+        monkeypatch.setattr("saccade.models.transformer.lean", lambda layers: Lean(layers, on_gpu))
     rules = (*DEFAULT_RULES, forbid([7]))
     for lengths, seed in (([5, 9, 2, 14], 1), ([3, 4, 16], 2), ([6], 3), ([13, 1, 8, 7], 4)):
         sources = sentences(lengths, seed=seed)
         batch = collate([(s, []) for s in sources], range(len(sources)))
         limits = torch.tensor([min(2 * len(s) + 3, 33) for s in sources])
         parts = model, batch.source, batch.source_mask, SEARCHES[kind], limits, rules
-        found = replayed(*parts)
-        for a, b in zip(found, generate(*parts), strict=True):
+        with monkeypatch.context() as plainly:
+            plainly.setattr("saccade.models.transformer.lean", lambda layers: None)
+            expected = generate(*parts)
+        with torch.inference_mode():
+            found = replayed(*parts)
+        for a, b in zip(found, expected, strict=True):
             assert_same(a, b)
+
+
+def test_what_is_captured_goes_with_its_model():
+    model = make("transformer pre-norm")
+    source = torch.randint(4, 20, (2, 5))
+    with torch.inference_mode():
+        limits = torch.tensor([5, 6])
+        assert replayed(model, source, torch.ones_like(source, dtype=torch.bool), Beam(2), limits, DEFAULT_RULES)
+    gone = weakref.ref(model)
+    del model
+    gc.collect()
+    assert gone() is None
+
+
+def test_a_capture_that_fails_leaves_the_work_to_the_loop(monkeypatch):
+    model = make("transformer pre-norm")
+    source = torch.randint(4, 20, (2, 5))
+    mask, limits = torch.ones_like(source, dtype=torch.bool), torch.tensor([5, 6])
+
+    def fails(self, window):
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(Captured, "_step_over", fails)
+    with torch.inference_mode(), pytest.warns(UserWarning, match="goes on without: out of memory"):
+        assert replayed(model, source, mask, Greedy(), limits, DEFAULT_RULES) is None
+    with warnings.catch_warnings(), torch.inference_mode():
+        warnings.simplefilter("error")
+        assert replayed(model, source, mask, Greedy(), limits, DEFAULT_RULES) is None
 
 
 def test_what_cannot_be_captured_is_left_to_the_loop():

@@ -4,12 +4,26 @@ from itertools import islice
 
 import pytest
 from conftest import TINY
+from hypothesis import given
+from hypothesis import strategies as st
 
 import saccade
 from saccade.config import SearchConfig
 from saccade.data import builtin
 from saccade.data.tokenizers import Tokenizer
-from saccade.generation.guard import NGRAM, Tally, examine, longest_cycle, repeated
+from saccade.generation.guard import (
+    LOOP_AGAIN,
+    LOOP_ROUNDS,
+    LOOP_TOKENS,
+    NGRAM,
+    REPEATED_FROM,
+    REPEATED_SHARE,
+    Tally,
+    _again,
+    examine,
+    longest_cycle,
+    repeated,
+)
 from saccade.generation.orders import Order, limit_of
 
 TEXTS = ["January 5, 2021", "noon", "8:15 PM and seven euros", "", "Friday, March 28, 1986", "seventeen"]
@@ -50,6 +64,20 @@ def barely(folder):
 )
 def test_the_longest_cycle_is_found(tokens, period, rounds):
     assert longest_cycle(tokens, 4)[:2] == (period, rounds)
+
+
+@given(st.lists(st.integers(4, 6), max_size=40))
+def test_what_is_not_looked_at_closely_holds_no_cycle_and_no_repetition(tokens):
+    if _again(tokens) < LOOP_AGAIN:
+        assert longest_cycle(tokens, LOOP_ROUNDS).tokens < LOOP_TOKENS
+        assert len(tokens) < REPEATED_FROM or repeated(tokens) <= REPEATED_SHARE
+
+
+@given(st.integers(1, 8), st.integers(0, 7), st.integers(4, 9), st.lists(st.integers(1, 3), max_size=8))
+def test_a_cycle_is_always_looked_at_closely(period, more, rounds, before):
+    cycle = [*before, *[4 + i % period for i in range(period * rounds + more)]]
+    if longest_cycle(cycle, LOOP_ROUNDS).tokens >= LOOP_TOKENS:
+        assert _again(cycle) >= LOOP_AGAIN
 
 
 def test_the_share_of_what_was_said_before():

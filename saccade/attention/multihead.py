@@ -96,12 +96,19 @@ class Step:
         rows = self.filled if self.filled.size(0) == 1 else self.filled.repeat_interleave(self.size, dim=0)
         return rows.unsqueeze(1)
 
+    @cached_property
+    def cells(self) -> Tensor:
+        """Those of this position, where the step is captured."""
+        assert isinstance(self.position, Tensor)
+        if self.size == 1:
+            return self.position.view(1)
+        return self.position * self.size + torch.arange(self.size, device=self.position.device)
+
     def write(self, storage: KeyValue, k_NHRD: Tensor, v_NHRD: Tensor) -> KeyValue:
         """Fill the cells of this position; what can be read so far."""
         if isinstance(self.position, Tensor):
-            cells = self.position * self.size + torch.arange(self.size, device=self.position.device)
-            storage.keys.index_copy_(2, cells, k_NHRD.to(storage.keys.dtype))
-            storage.values.index_copy_(2, cells, v_NHRD.to(storage.values.dtype))
+            storage.keys.index_copy_(2, self.cells, k_NHRD.to(storage.keys.dtype))
+            storage.values.index_copy_(2, self.cells, v_NHRD.to(storage.values.dtype))
             return storage
         keys, values = storage
         start, end = self.position * self.size, self.positions * self.size

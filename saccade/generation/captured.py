@@ -4,7 +4,7 @@ On a GPU a small step spends its time waiting for the processor to launch it, ke
 (decode, log-probabilities, rules, search) is written over storage whose shapes and addresses never change, captured
 once as a CUDA graph, and replayed; so is the reading of the sources. Shapes come from a bounded set (sentences, source
 columns and positions are rounded up, what is added is masked), so that a few captures serve everything. Whether all
-sentences are done is asked without waiting for the answer, two steps behind.
+sentences are done is asked without waiting for the answer, one step behind.
 
 Only what can be captured is: Transformers, greedy and beam search without coverage, and rules that are the same at
 every step. For anything else, and where capturing fails, `replayed` answers None and the plain loop does the work. The
@@ -12,9 +12,12 @@ same code runs uncaptured on a CPU, which is how the suite proves it equal to th
 """
 
 import warnings
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
+from threading import Lock
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -23,13 +26,14 @@ from torch import Tensor
 
 from saccade.data.tokenizers import BOS, EOS, PAD
 from saccade.generation.rules import Forbid, Rule, end_at_limit
-from saccade.generation.search import Beam, BeamRun, Greedy, Hypothesis, Search
+from saccade.generation.search import Beam, BeamRun, Ended, Greedy, Hypothesis, Search, top
 from saccade.models.protocol import EncoderDecoder
 from saccade.models.transformer_state import TransformerState
 
 KEPT = 6  # captures kept for a model, the most recent
+COLUMNS = 16  # of sources, at least: fewer would be no quicker, and attention reads its masks by sixteen
 WINDOW = 32  # positions are read so many more at a time as a search goes on
-BEHIND = 2  # steps that run before it is known whether they were needed
+BEHIND = 1  # steps that run before it is known whether they were needed: to launch one takes less than one does
 
 
 class Form(NamedTuple):
@@ -54,32 +58,36 @@ def replayed(
     forbidden = _capturable(model, search, rules)
     if forbidden is None:
         return None
+    longest = int(limits.max())
     form = Form(
         _round(source.size(0), 8),
-        _round(source.size(1), 16),
-        _round(max(int(limits.max()), WINDOW), WINDOW),
+        _round(max(source.size(1), COLUMNS), COLUMNS),
+        _round(max(longest, WINDOW), WINDOW),
         search,
         forbidden,
     )
-    kept = _CAPTURES.setdefault(model, OrderedDict())
-    stamp = (next(model.parameters()).data_ptr(), source.device)
-    if form in kept and kept[form].stamp != stamp:  # the model has moved since
-        kept.clear()
-    if form not in kept:
+    with _ALONE, torch.cuda.device_of(source):
+        kept = _CAPTURES.setdefault(model, OrderedDict())
+        stamp = (next(model.parameters()).data_ptr(), source.device)
+        if form in kept and kept[form].stamp != stamp:  # the model has moved since
+            kept.clear()
         try:
-            kept[form] = Captured(model, form, source.device, capture=source.device.type == "cuda")
+            if form not in kept:
+                kept[form] = Captured(model, form, source.device, capture=source.device.type == "cuda")
+            kept.move_to_end(form)
+            while len(kept) > KEPT:
+                kept.popitem(last=False)
+            return kept[form].run(source, mask, limits, longest)
         except RuntimeError as error:
             _FAILED[model] = True
+            kept.clear()
             warnings.warn(f"a step could not be captured, decoding goes on without: {error}", stacklevel=2)
             return None
-        while len(kept) > KEPT:
-            kept.popitem(last=False)
-    kept.move_to_end(form)
-    return kept[form].run(source, mask, limits)
 
 
 _CAPTURES: "WeakKeyDictionary[EncoderDecoder, OrderedDict[Form, Captured]]" = WeakKeyDictionary()
 _FAILED: "WeakKeyDictionary[EncoderDecoder, bool]" = WeakKeyDictionary()
+_ALONE = Lock()  # storage that is fixed serves one call at a time
 
 
 def _capturable(model: EncoderDecoder, search: Search, rules: Sequence[Rule]) -> tuple[int, ...] | None:
@@ -105,7 +113,8 @@ class Captured:
     """Fixed storage for one form, with the steps over it."""
 
     def __init__(self, model: EncoderDecoder, form: Form, device: torch.device, capture: bool) -> None:
-        self.model, self.form, self.capture = model, form, capture
+        self._model = weakref.ref(model)  # by which it is kept: it would never go
+        self.form, self.device, self.capture = form, device, capture
         self.stamp = (next(model.parameters()).data_ptr(), device)
         N, S = form.sentences, form.columns
         self.size = form.search.size if isinstance(form.search, Beam) else 1
@@ -116,12 +125,20 @@ class Captured:
         self.position = torch.zeros((), dtype=torch.long, device=device)
         self.tokens = torch.full((N * self.size, 1), BOS, device=device)
         self.forbidden = torch.tensor(form.forbidden, dtype=torch.long, device=device)
-        self.others = torch.arange(model.output_matrix.size(0), device=device) != EOS  # (V,): all but the end
         self.state = self._storage()
         self.search = FixedBeam(form.search, self) if isinstance(form.search, Beam) else FixedGreedy(self)
         self.done = torch.zeros((), dtype=torch.bool, device=device)
-        self.read = self._captured(self._read)
+        self.answers = _Answers(self.done, capture)
+        # All graphs share what they need on the way: none of it is read after the end of a graph.
+        self.pool = torch.cuda.graph_pool_handle() if capture else None
+        self.begin = self._captured(self._begin)
         self.steps: dict[int, Callable[[], None]] = {}
+
+    @property
+    def model(self) -> EncoderDecoder:
+        model = self._model()
+        assert model is not None
+        return model
 
     def _storage(self) -> TransformerState:
         memory = self.model.encode(self.source, self.mask)
@@ -129,7 +146,7 @@ class Captured:
         assert isinstance(state, TransformerState)
         state = state.beams(self.size)
         assert state.caches is not None
-        for part in (part for cache in state.caches for part in cache):
+        for part in (part for layer in state.caches for part in layer):
             part.zero_()  # what is masked must be a number all the same
         return replace(state, position=self.position, padded=True)
 
@@ -137,19 +154,26 @@ class Captured:
         """The work as a graph to replay."""
         if not self.capture:
             return work
-        stream = torch.cuda.Stream()
-        stream.wait_stream(torch.cuda.current_stream())
+        stream, now = _stream_of(self.device), torch.cuda.current_stream()
+        stream.wait_stream(now)
         with torch.cuda.stream(stream):
             for _ in range(3):  # kernels are chosen, and libraries make ready, before anything is captured
                 work()
-        torch.cuda.current_stream().wait_stream(stream)
+        now.wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        # What other threads do meanwhile is no concern of this capture.
+        with torch.cuda.graph(graph, self.pool, stream, capture_error_mode="thread_local"):
             work()
         return graph.replay
 
-    def _read(self) -> None:
-        """The sources, into the memory's storage."""
+    def _begin(self) -> None:
+        """The sources, into the memory's storage, and everything as it is before the first step."""
+        self.position.zero_()
+        self.tokens.fill_(BOS)
+        self.done.fill_(False)
+        self.search.reset()
+        if self.state.path is not None:
+            self.state.path.copy_(torch.arange(self.size, device=self.device).view(1, -1, 1))
         fresh = self.model.init_state(self.model.encode(self.source, self.mask), capacity=1)
         assert isinstance(fresh, TransformerState)
         for layer, new in zip(self.state.memory, fresh.memory, strict=True):
@@ -168,9 +192,7 @@ class Captured:
                 logits = self.model.logits(output.hidden[:, -1])
                 log_probs = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
                 log_probs.index_fill_(1, self.forbidden, -float("inf"))
-                full = (self.limits <= self.position + 1).repeat_interleave(self.size, output_size=len(self.tokens))
-                log_probs.masked_fill_(full.unsqueeze(1) & self.others, -float("inf"))
-                tokens, parents = self.search.advance(log_probs)
+                tokens, parents = self.search.advance(log_probs, self.limits <= self.position + 1)
                 self.position.add_(1)
                 self.tokens.copy_(tokens.view(-1, 1))
                 if parents is not None:
@@ -186,7 +208,8 @@ class Captured:
         path = [] if self.state.path is None else [self.state.path]
         return [self.position, self.tokens, self.done, *path, *self.search.changing()]
 
-    def run(self, source: Tensor, mask: Tensor, limits: Tensor) -> list[list[Hypothesis]]:
+    def run(self, source: Tensor, mask: Tensor, limits: Tensor, longest: int) -> list[list[Hypothesis]]:
+        """`longest`: the largest of the limits."""
         B, S = source.shape
         self.source.fill_(PAD)
         self.mask.fill_(False)
@@ -195,39 +218,42 @@ class Captured:
         self.mask[:B, :S] = mask
         self.limits.fill_(1)
         self.limits[:B] = limits
-        self.read()
-        self.position.zero_()
-        self.tokens.fill_(BOS)
-        self.done.fill_(False)
-        self.search.reset()
-        if self.state.path is not None:
-            self.state.path.copy_(torch.arange(self.size, device=source.device).view(1, -1, 1))
-        answers = _Answers(self.capture, source.device)
-        for position in range(int(limits.max())):
+        self.begin()
+        for position in range(longest):
             self._step_over(min(-(-(position + 1) // WINDOW) * WINDOW, self.form.positions))()
-            if answers.ask(self.done):
+            if self.answers.ask(position):
                 break
         return self.search.results()[:B]
+
+
+@cache
+def _stream_of(device: torch.device) -> torch.cuda.Stream:
+    """One for all captures: libraries keep some memory for each stream that they have seen."""
+    return torch.cuda.Stream(device)
+
+
+def _place() -> tuple[Tensor, torch.cuda.Event]:
+    """Where an answer arrives, and that it has."""
+    return torch.empty((), dtype=torch.bool, pin_memory=True), torch.cuda.Event()
 
 
 class _Answers:
     """Whether all is done: asked after every step, and read when the answer is there, so that nothing waits."""
 
-    def __init__(self, behind: bool, device: torch.device) -> None:
-        self.behind, self.device = behind, device
-        self.open: list[tuple[Tensor, torch.cuda.Event]] = []
+    def __init__(self, done: Tensor, behind: bool) -> None:
+        self.done = done
+        self.places = [_place() for _ in range(BEHIND + 1) if behind]
 
-    def ask(self, done: Tensor) -> bool:
-        if not self.behind:
-            return bool(done)
-        answer = torch.empty((), dtype=torch.bool, pin_memory=True)
-        answer.copy_(done, non_blocking=True)
-        arrived = torch.cuda.Event()
+    def ask(self, number: int) -> bool:
+        """After step `number`."""
+        if not self.places:
+            return bool(self.done)
+        answer, arrived = self.places[number % len(self.places)]
+        answer.copy_(self.done, non_blocking=True)
         arrived.record()
-        self.open.append((answer, arrived))
-        if len(self.open) <= BEHIND:
+        if number < BEHIND:
             return False
-        answer, arrived = self.open.pop(0)
+        answer, arrived = self.places[(number - BEHIND) % len(self.places)]
         arrived.synchronize()
         return bool(answer)
 
@@ -251,8 +277,10 @@ class FixedGreedy:
         self.done.fill_(False)
         self.written.fill_(EOS)
 
-    def advance(self, log_probs: Tensor) -> tuple[Tensor, None]:
+    def advance(self, log_probs: Tensor, full: Tensor) -> tuple[Tensor, None]:
+        """`full` (N,): has room for one more token, and ends. To say so here is a vocabulary cheaper than before."""
         best, tokens = log_probs.max(-1)
+        best, tokens = torch.where(full, log_probs[:, EOS], best), tokens.masked_fill(full, EOS)
         self.log_prob.add_(best.masked_fill(self.done, 0.0))
         self.written.index_copy_(1, self.position.view(1), tokens.unsqueeze(1))
         self.done.logical_or_(tokens == EOS)
@@ -277,6 +305,9 @@ class FixedBeam(BeamRun):
         self.limits = work.limits
         self.length = work.position
         self.done = torch.zeros(limits.numel(), device=limits.device, dtype=torch.bool)
+        choices = min(2 * search.size, work.model.output_matrix.size(0))
+        self.first = self.log_prob.new_full((1, choices), -float("inf"))  # one of its choices is left to a row
+        self.first[:, 0] = 0.0
 
     def changing(self) -> list[Tensor]:
         ended = [self.ended_score, self.ended_log_prob, self.ended_tokens, self.ended_count]
@@ -291,9 +322,13 @@ class FixedBeam(BeamRun):
         self.ended_count.zero_()
         self.done.fill_(False)
 
-    def advance(self, log_probs: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        K = self.search.size
-        log_prob, beams, tokens = self._best(log_probs, min(2 * K, K * log_probs.size(-1)))
+    def advance(self, log_probs: Tensor, full: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+        """`full` (N,): has room for one more token, and all its rows end."""
+        K, V = self.search.size, log_probs.size(-1)
+        found, tokens = top(log_probs, min(2 * K, V))
+        rows = full.unsqueeze(1).expand(-1, K).reshape(-1, 1)  # (R, 1)
+        found = torch.where(rows, log_probs[:, EOS : EOS + 1] + self.first, found)
+        log_prob, beams, tokens = self._best_of(found, tokens.masked_fill(rows, EOS), min(2 * K, K * V))
         ends = tokens == EOS
         self._collect(log_prob[:, :K], beams[:, :K], ends[:, :K])
         going = ends.to(torch.int8).sort(dim=1, stable=True).indices[:, :K]
@@ -304,3 +339,14 @@ class FixedBeam(BeamRun):
         self.done.logical_or_(self._done())
         self.log_prob.masked_fill_(self.done.unsqueeze(1), -float("inf"))
         return tokens, beams
+
+    def _collect(self, log_prob: Tensor, beams: Tensor, ends: Tensor) -> None:
+        before = Ended(self.ended_score, self.ended_log_prob, self.ended_tokens)
+        score = self.search.divide(log_prob, self.length + 1)
+        after, ended = self._with(before, Ended(score, log_prob, self._of(self.tokens, beams)), ends)
+        for storage, part in zip(before, after, strict=True):
+            storage.copy_(part)
+        self.ended_count.add_(ended)
+
+    def _done(self) -> Tensor:
+        return self._no_more(self.ended_score[:, self.search.n_best - 1], self.ended_count)

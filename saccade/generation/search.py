@@ -252,6 +252,14 @@ class Beam:
         return self.coverage_penalty * summed.masked_fill(~source_mask, 0.0).sum(-1)
 
 
+class Ended(NamedTuple):
+    """Hypotheses that have ended, the best first; an empty place has the score -inf."""
+
+    score: Tensor  # (N, K)
+    log_prob: Tensor  # (N, K)
+    tokens: Tensor  # (N, K, L)
+
+
 class BeamRun:
     """`size` rows for each of the N sentences that are not done, those of a sentence side by side.
 
@@ -315,8 +323,11 @@ class BeamRun:
     def _best(self, log_probs: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
         """The best continuations of each sentence, (N, count): log P, row of the beam, token. At most K of the best
         2K end, so at least K of them go on."""
-        K, V = self.search.size, log_probs.size(-1)
-        found, tokens = top(log_probs, min(count, V))  # of each row: none of a sentence's best is beyond
+        return self._best_of(*top(log_probs, min(count, log_probs.size(-1))), count)
+
+    def _best_of(self, found: Tensor, tokens: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+        """`_best` of the best `count` of each row, (R, count): none of a sentence's best is beyond."""
+        K = self.search.size
         continued = (self.log_prob.unsqueeze(-1) + found.view(-1, K, found.size(1))).flatten(1)
         log_prob, places = continued.topk(count, dim=1)
         return log_prob, places // found.size(1), tokens.view(-1, K * found.size(1)).gather(1, places)
@@ -342,25 +353,34 @@ class BeamRun:
         score = self.search.divide(log_prob, self.length + 1)
         if self.attention is not None:
             score = score + self.search.coverage(self._of(self.attention, beams), self.source_mask.unsqueeze(1))
-        ends = ends & (log_prob > -float("inf"))
-        tokens = self._of(self.tokens, beams)
-
-        here, K = self.sentences, self.search.size
-        scores = torch.cat([self.ended_score[here], score.masked_fill(~ends, -float("inf"))], dim=1)
-        scores, order = scores.sort(dim=1, descending=True, stable=True)
-        self.ended_score[here] = scores[:, :K]
-        self.ended_log_prob[here] = torch.cat([self.ended_log_prob[here], log_prob], dim=1).gather(1, order[:, :K])
-        self.ended_tokens[here] = self._of(torch.cat([self.ended_tokens[here], tokens], dim=1), order[:, :K])
-        self.ended_count[here] += ends.sum(1)
+        here = self.sentences
+        before = Ended(self.ended_score[here], self.ended_log_prob[here], self.ended_tokens[here])
+        after, ended = self._with(before, Ended(score, log_prob, self._of(self.tokens, beams)), ends)
+        self.ended_score[here], self.ended_log_prob[here], self.ended_tokens[here] = after
+        self.ended_count[here] += ended
         self.any_ended = True
+
+    def _with(self, before: "Ended", now: "Ended", ends: Tensor) -> tuple["Ended", Tensor]:
+        """The best K of what had ended and of that which `ends` now, and how many these are."""
+        K = self.search.size
+        ends = ends & (now.log_prob > -float("inf"))
+        scores = torch.cat([before.score, now.score.masked_fill(~ends, -float("inf"))], dim=1)
+        scores, order = scores.sort(dim=1, descending=True, stable=True)
+        order = order[:, :K]
+        log_prob = torch.cat([before.log_prob, now.log_prob], dim=1).gather(1, order)
+        tokens = self._of(torch.cat([before.tokens, now.tokens], dim=1), order)
+        return Ended(scores[:, :K], log_prob, tokens), ends.sum(1)
 
     def _done(self) -> Tensor:
         """Which of the N sentences need no further step."""
-        worst_wanted = self.ended_score[self.sentences, self.search.n_best - 1]
+        here = self.sentences
+        return self._no_more(self.ended_score[here, self.search.n_best - 1], self.ended_count[here])
+
+    def _no_more(self, worst_wanted: Tensor, count: Tensor) -> Tensor:
         bound = self.search.divide(self.log_prob.amax(1), self.limits)
         done = worst_wanted >= bound
         if self.search.stop_at_size or self.search.size == 1:
-            done = done | (self.ended_count[self.sentences] >= self.search.size)
+            done = done | (count >= self.search.size)
         return done
 
     def _keep(self, left: Tensor) -> None:
@@ -388,17 +408,20 @@ class BeamRun:
         return per_beam.gather(1, beams.unsqueeze(-1).expand(-1, -1, per_beam.size(-1)))
 
     def results(self) -> list[list[Hypothesis]]:
-        ended = self.ended_tokens.tolist(), self.ended_log_prob.tolist(), self.ended_score.tolist()
+        ended = (part[:, : self.search.n_best].tolist() for part in self._ended)
         return [self._hypotheses(*of_sentence) for of_sentence in zip(*ended, strict=True)]
 
     def result(self, sentence: int) -> list[Hypothesis]:
-        ended = self.ended_tokens[sentence], self.ended_log_prob[sentence], self.ended_score[sentence]
-        return self._hypotheses(*(part.tolist() for part in ended))
+        return self._hypotheses(*(part[sentence, : self.search.n_best].tolist() for part in self._ended))
 
-    def _hypotheses(self, tokens: list[list[int]], log_probs: list[float], scores: list[float]) -> list[Hypothesis]:
-        ended = [
+    @property
+    def _ended(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.ended_tokens, self.ended_log_prob, self.ended_score
+
+    @staticmethod
+    def _hypotheses(tokens: list[list[int]], log_probs: list[float], scores: list[float]) -> list[Hypothesis]:
+        return [
             Hypothesis(ids[: ids.index(EOS)] if EOS in ids else ids, log_prob, score)
             for ids, log_prob, score in zip(tokens, log_probs, scores, strict=True)
             if score > -float("inf")
         ]
-        return ended[: self.search.n_best]

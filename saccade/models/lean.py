@@ -1,12 +1,13 @@
-"""A decoder layer's step in as few calls as can be, for a CPU.
+"""A decoder layer's step in as few calls as can be.
 
-A step of a small Transformer is over in a millisecond, and half of that is Python finding out what to call. Here it is
-found out once for a whole search: `Lean` reads the weights off the layers, each in the order that suits the number of
-rows, and what is left of a step are the calls that compute. It is `DecoderLayer.forward` of one position where nothing
-is dropped and no weights are asked for (proved equal in tests/test_lean.py).
+A step of a small Transformer is over in a millisecond. On a CPU half of that is Python finding out what to call; on a
+GPU every call is a kernel, and most of them take longer to begin than to compute. Here what to call is found out once
+for a whole search: `Lean` reads the weights off the layers, on a CPU each in the order that suits the number of rows,
+and what is left of a step are the calls that compute. It is `DecoderLayer.forward` of one position where nothing is
+dropped and no weights are asked for (proved equal in tests/test_lean.py).
 
-For a sentence by itself the cross-attention has no projections left. A head's score of a key, and what it adds to the
-output, are
+For a sentence by itself, on a CPU, the cross-attention has no projections left. A head's score of a key, and what it
+adds to the output, are
 
     e_s = (W_q x + b_q) · k_s / √D = x · (W_qᵀ k_s / √D) + b_q · k_s / √D,      o = Σ_s α_s W_o v_s + b_o / H
 
@@ -56,6 +57,13 @@ class Looks:
     def __init__(self, mask: Tensor | None) -> None:
         self.mask = mask
         self._added: dict[tuple[int, int], Tensor] = {}
+        self._bias: Tensor | None = None
+
+    def bias(self, like: Tensor) -> Tensor | None:
+        """0 or -∞ for each score, still to be broadcast: the logarithm of whether it may be looked at."""
+        if self._bias is None and self.mask is not None:
+            self._bias = self.mask.to(like.dtype).log_()
+        return self._bias
 
     def added(self, sentences: int, heads: int) -> Tensor:
         """0 or -∞ for each score, (N · H, rows, K)."""
@@ -68,14 +76,22 @@ class Looks:
         return found
 
 
-class LeanLayer:
-    """One layer of a decoder, flat. `many`: whether steps have more than one row."""
+class Calls(NamedTuple):
+    """How a machine is best asked for what a layer's step is made of."""
 
-    def __init__(self, layer: Any, many: bool) -> None:  # a `transformer.DecoderLayer`, whose room reads this one
+    apply: Callable[..., Tensor]  # x Wᵀ + b
+    matrix: Callable[[Any], Tensor]  # W of a linear layer, as `apply` reads it
+    attend: Callable[[Tensor, Tensor, Tensor, Looks], Tensor]  # (N, H, rows, D)
+
+
+class LeanLayer:
+    """One layer of a decoder, flat."""
+
+    def __init__(self, layer: Any, calls: Calls) -> None:  # a `transformer.DecoderLayer`, whose room reads this one
         attention, cross, feed = layer.attention, layer.cross, layer.feed_forward
         linears = (attention.query_key_value, attention.output, cross.query, cross.output, feed.inner, feed.outer)
-        self.apply = product(many)
-        self.matrices = tuple((linear.laid_out(many), linear.bias) for linear in linears)
+        self.apply, self.attend = calls.apply, calls.attend
+        self.matrices = tuple((calls.matrix(linear), linear.bias) for linear in linears)
         around = (layer.around_attention, layer.around_cross, layer.around_feed_forward)
         self.norms = tuple(_norm(wiring.norm) for wiring in around)
         self.pre = bool(around[0].pre)
@@ -97,7 +113,7 @@ class LeanLayer:
         first, second, third = self.norms
         size, H, D, pre = step.size, self.heads, self.head_width, self.pre
         q, k, v = apply(first(y) if pre else y, *enter).view(-1, size, 3, H, D).permute(2, 0, 3, 1, 4).unbind()
-        found = _attend(q, *step.write(cache, k, v), looks[0])
+        found = self.attend(q, *step.write(cache, k, v), looks[0])
         y = self._leave(y, apply(found.transpose(1, 2).reshape(-1, H * D), *look))
         y = y if pre else first(y)
         y = self._leave(y, self._cross(second(y) if pre else y, memory, absorbed, looks[1], size))
@@ -112,7 +128,7 @@ class LeanLayer:
             return scores.view(x.size(0), H, -1).softmax(-1).view(x.size(0), -1) @ absorbed.values
         _, _, ask, tell, _, _ = self.matrices
         q = self.apply(x, *ask).view(-1, size, H, D).transpose(1, 2)
-        found = _attend(q, memory.keys, memory.values, looks)
+        found = self.attend(q, memory.keys, memory.values, looks)
         return self.apply(found.transpose(1, 2).reshape(-1, H * D), *tell)
 
     def _inner(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -128,8 +144,8 @@ class LeanLayer:
         return y.add_(x, alpha=self.scale) if self.scale else y
 
 
-def _attend(q: Tensor, k: Tensor, v: Tensor, looks: Looks) -> Tensor:
-    """(N, H, rows, D). For several sentences the fused kernel is slower than its parts; see `attention.core`."""
+def _in_parts(q: Tensor, k: Tensor, v: Tensor, looks: Looks) -> Tensor:
+    """For several sentences a CPU's fused kernel is slower than its parts; see `attention.core`."""
     N, H, _, D = q.shape
     if N == 1:
         return F.scaled_dot_product_attention(q, k, v, looks.mask)
@@ -139,6 +155,21 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, looks: Looks) -> Tensor:
     else:
         scores = torch.baddbmm(looks.added(N, H), q_, k_T, alpha=D**-0.5)
     return torch.bmm(scores.softmax(-1), v_).view(q.shape)
+
+
+def _in_one(q: Tensor, k: Tensor, v: Tensor, looks: Looks) -> Tensor:
+    """Of a mask of truths the fused kernel would make one of numbers at every call, for every layer."""
+    return F.scaled_dot_product_attention(q, k, v, looks.bias(q))
+
+
+def on_cpu(many: bool) -> Calls:
+    """`many`: whether steps have more than one row."""
+    return Calls(product(many), lambda linear: linear.laid_out(many), _in_parts)
+
+
+def on_gpu(many: bool) -> Calls:
+    """The same for any number of rows."""
+    return Calls(F.linear, lambda linear: linear.weight, _in_one)
 
 
 def _norm(norm: nn.Module) -> Callable[[Tensor], Tensor]:
@@ -152,9 +183,15 @@ def _norm(norm: nn.Module) -> Callable[[Tensor], Tensor]:
 class Lean:
     """The layers of a decoder for one search, laid out for one row and for many when they are needed."""
 
-    def __init__(self, layers: Sequence[Any]) -> None:
-        self._layers = layers
+    def __init__(self, layers: Sequence[Any], calls: Callable[[bool], Calls]) -> None:
+        self._layers, self._calls = layers, calls
         self._laid_out: dict[bool, tuple[LeanLayer, ...]] = {}
+
+    def absorbed(self, memory: Sequence[KeyValue]) -> tuple[Absorbed | None, ...] | None:
+        """The memory of one sentence as its steps read it; None where that does not pay."""
+        if self._calls is not on_cpu or memory[0].keys.size(0) != 1:
+            return None
+        return tuple(Absorbed.of(layer.cross, own) for layer, own in zip(self._layers, memory, strict=True))
 
     def step(
         self,
@@ -176,18 +213,25 @@ class Lean:
         many = rows > 1
         found = self._laid_out.get(many)
         if found is None:
-            found = self._laid_out[many] = tuple(LeanLayer(layer, many) for layer in self._layers)
+            found = self._laid_out[many] = tuple(LeanLayer(layer, self._calls(many)) for layer in self._layers)
         return found
 
 
 def lean(layers: Sequence[Any]) -> Lean | None:
     """For a decoder that only writes; None where its steps are more than the calls of `LeanLayer`."""
-    if torch.is_grad_enabled() or torch.compiler.is_compiling():
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or not all(map(suits, layers)):
         return None
-    for layer in layers:
-        linear, heads = layer.attention.query_key_value, layer.attention.shape
-        usual = type(layer.attention.relative) is Unaware and heads.heads == heads.key_heads
-        packed = isinstance(linear, PackedLinear) and linear.weight.is_cpu and linear.weight.dtype is torch.float32
-        if layer.training or not usual or not packed:
-            return None
-    return Lean(layers)
+    linears = [layer.attention.query_key_value for layer in layers]
+    if all(linear.weight.is_cuda for linear in linears):
+        return Lean(layers, on_gpu)
+    if all(
+        isinstance(one, PackedLinear) and one.weight.is_cpu and one.weight.dtype is torch.float32 for one in linears
+    ):
+        return Lean(layers, on_cpu)
+    return None
+
+
+def suits(layer: Any) -> bool:
+    """Whether the calls of `LeanLayer` are all that a layer's step is."""
+    heads = layer.attention.shape
+    return not layer.training and type(layer.attention.relative) is Unaware and heads.heads == heads.key_heads

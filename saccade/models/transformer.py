@@ -13,7 +13,7 @@ from saccade.attention.multihead import CrossAttention, Heads, KeyValue, SelfAtt
 from saccade.attention.positions import Places
 from saccade.attention.relative import Relative
 from saccade.attention.spans import Spans
-from saccade.models.lean import Absorbed, lean
+from saccade.models.lean import lean
 from saccade.models.protocol import DecoderOutput, Memory
 from saccade.models.recompute import Recomputable
 from saccade.models.transformer_state import TransformerState
@@ -242,9 +242,7 @@ class TransformerDecoder(nn.Module):
             # One sentence has no padding, unless it was padded for a capture; a look is cheap on a CPU alone.
             padded=B > 1 or memory.mask.device.type != "cpu" or not bool(memory.mask.all()),
             lean=steps,
-            absorbed=None
-            if steps is None or B > 1
-            else tuple(Absorbed.of(layer.cross, own) for layer, own in zip(self.layers, projected, strict=True)),  # type: ignore[arg-type]
+            absorbed=None if steps is None else steps.absorbed(projected),
         )
 
     def forward(self, tokens: Tensor, state: TransformerState, need_weights: bool = False) -> DecoderOutput:

@@ -70,6 +70,8 @@ class TransformerState:
         if self.first is not None:
             start = (self.position - self.first).clamp(min=0).repeat_interleave(self.size)
         assert start is not None
+        if T == 1:
+            return Places(start.unsqueeze(1), bound)
         return Places(start.unsqueeze(1) + torch.arange(T, device=start.device), bound)
 
     def select(self, indices: Tensor) -> "TransformerState":
@@ -132,10 +134,12 @@ class TransformerState:
         """`follow`, for a step that is captured: rows (N, size) of each beam, the position counted on already."""
         if self.path is None:
             return
-        _, size, capacity = self.path.shape
-        path = self.path.gather(1, beams.unsqueeze(-1).expand(-1, -1, capacity))
-        ahead = torch.arange(capacity, device=path.device) >= self.position
-        self.path.copy_(torch.where(ahead, torch.arange(size, device=path.device).view(1, -1, 1), path))
+        assert isinstance(self.position, Tensor)
+        N, size, capacity = self.path.shape
+        self.path.copy_(self.path.gather(1, beams.unsqueeze(-1).expand(-1, -1, capacity)))
+        # The next cells are each row's own; those beyond are set when they are next. After the last there is none.
+        own = torch.arange(size, device=self.path.device).view(1, -1, 1).expand(N, -1, 1)
+        self.path.index_copy_(2, self.position.clamp(max=capacity - 1).view(1), own)
 
     def keep(self, sentences: Tensor) -> "TransformerState":
         filled = self.filled * self.size
