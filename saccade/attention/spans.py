@@ -39,6 +39,12 @@ def attend_spans(q_1HQD: Tensor, k_1HKD: Tensor, v_1HKD: Tensor, spans: Spans, d
         seed = mixed(torch.randint(1 << 31, (1,), device=q_1HQD.device, dtype=torch.int32))
     else:
         seed = spans.of_queries[0, :1]  # not looked at
-    rows = (part.squeeze(0).transpose(0, 1) for part in (q_1HQD, k_1HKD, v_1HKD))  # (N, H, D)
+    rows = (_in_rows(part) for part in (q_1HQD, k_1HKD, v_1HKD))
     context, _ = span_kernels.attend(*rows, spans.of_queries, spans.of_keys, seed, dropout, spans.longest)
     return context.transpose(0, 1).unsqueeze(0)
+
+
+def _in_rows(x_1HND: Tensor) -> Tensor:
+    """(N, H, D), where the heads of a row lie side by side: as they do unless they were turned by their places."""
+    rows = x_1HND.squeeze(0).transpose(0, 1)
+    return rows if rows.stride()[1:] == (rows.size(2), 1) else rows.contiguous()

@@ -1,6 +1,7 @@
 """The pairs of a store in both directions, for a model that learns both at once."""
 
 import numpy as np
+import numpy.typing as npt
 
 from saccade.data.store import Ids, Store
 
@@ -17,6 +18,10 @@ class BothWays(Store):
             np.concatenate([targets, sources]),
         )
         self.tokens = (sum(self.tokens), sum(self.tokens))
+
+    def sides(self, indices: npt.NDArray[np.int64]) -> tuple[Ids, Ids]:
+        pairs = [self.pair(i) for i in indices.tolist()]
+        return np.concatenate([source for source, _ in pairs]), np.concatenate([target for _, target in pairs])
 
     def pair(self, i: int) -> tuple[Ids, Ids]:
         if not self._one_way <= i < len(self):

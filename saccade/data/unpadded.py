@@ -100,9 +100,9 @@ class UnpaddedBatch:
         source, target = torch.cat([tokens, self.source[1:]]), torch.cat([inputs, self.target[1:]])
         return replace(self, source=source, target=target)
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> "UnpaddedBatch":
-        """The same batch on another device."""
-        source, target = (part.to(device, non_blocking=non_blocking) for part in (self.source, self.target))
+    def to(self, device: torch.device | str, copy: bool = False) -> "UnpaddedBatch":
+        """The same batch on a device."""
+        source, target = (part.to(device, copy=copy) for part in (self.source, self.target))
         return self._counted(replace(self, source=source, target=target))
 
     def pin_memory(self) -> "UnpaddedBatch":

@@ -23,6 +23,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from saccade.data.tokenizers import BOS, EOS, PAD
 from saccade.generation.rules import Forbid, Rule, end_at_limit
@@ -33,6 +34,8 @@ from saccade.models.transformer_state import TransformerState
 KEPT = 6  # captures kept for a model, the most recent
 COLUMNS = 16  # of sources, at least: fewer would be no quicker, and attention reads its masks by sixteen
 WINDOW = 32  # positions are read so many more at a time as a search goes on
+# cuDNN's takes 6 ms to plan for every shape, 2 s for a capture, and is made for many queries: a step has a few.
+KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]
 BEHIND = 1  # steps that run before it is known whether they were needed: to launch one takes less than one does
 
 
@@ -156,13 +159,16 @@ class Captured:
             return work
         stream, now = _stream_of(self.device), torch.cuda.current_stream()
         stream.wait_stream(now)
-        with torch.cuda.stream(stream):
+        with sdpa_kernel(KERNELS), torch.cuda.stream(stream):
             for _ in range(3):  # kernels are chosen, and libraries make ready, before anything is captured
                 work()
         now.wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
         # What other threads do meanwhile is no concern of this capture.
-        with torch.cuda.graph(graph, self.pool, stream, capture_error_mode="thread_local"):
+        with (
+            sdpa_kernel(KERNELS),
+            torch.cuda.graph(graph, self.pool, stream, capture_error_mode="thread_local"),
+        ):
             work()
         return graph.replay
 

@@ -8,6 +8,9 @@ Weights, moments and gradients are kept in fp32; what computes is a copy of the 
 filled from the weights after each update:
 
     θ₁₆ ← round(θ₃₂);   g₁₆ = ∂L/∂θ₁₆;   θ₃₂ ← AdamW(θ₃₂, g₁₆)     (Micikevicius et al. 2018, 3.1)
+
+On a CPU the same steps are taken as they are written, neither compiled nor captured, which is how the suite proves them
+equal to those over padded batches.
 """
 
 import copy
@@ -23,6 +26,7 @@ from saccade.data.unpadded import UnpaddedBatch
 from saccade.display import Display
 from saccade.errors import SaccadeError
 from saccade.models.protocol import EncoderDecoder
+from saccade.models.unpadded import plainly
 from saccade.training.optim import clip_gradients, set_learning_rate
 from saccade.training.unpadded import Unpadded
 
@@ -55,21 +59,22 @@ class CapturedSteps:
         self.settings, self.optimizer, self.display = settings, optimizer, display
         self.weights = [p for group in optimizer.param_groups for p in group["params"]]
         self.device = self.weights[0].device
-        self.copy = low_copy(model, torch.bfloat16 if settings.precision == "bf16" else torch.float32)
+        self.copy = low_copy(model, torch.bfloat16 if settings.precision == "bf16" else None)
         of = dict(zip(model.parameters(), self.copy.parameters(), strict=True))
         self.copies: list[Tensor] = [of[weight] for weight in self.weights]
-        self.objective = Unpadded(self.copy, settings, Compiled()).train()
-        self.scale = torch.zeros((), device=self.device)
-        self.norm = torch.zeros((), device=self.device)
+        self.on_gpu = self.device.type == "cuda"
+        self.objective = Unpadded(self.copy, settings, Compiled() if self.on_gpu else plainly).train()
+        self.scale = self.weights[0].new_zeros(())
+        self.norm = self.weights[0].new_zeros(())
         for weight in self.weights:
             weight.grad = torch.zeros_like(weight)
         for group in optimizer.param_groups:
-            group["capturable"] = True
+            group["capturable"] = self.on_gpu
             group["lr"] = torch.zeros((), device=self.device)
         optimizer.found_inf = torch.zeros((), device=self.device)  # type: ignore[attr-defined]
         # torch would say that a step is quicker captured, while it is tried before that.
         optimizer._warned_capturable_if_run_uncaptured = True
-        self.pool = torch.cuda.graph_pool_handle()  # graphs are replayed one after the other
+        self.pool = torch.cuda.graph_pool_handle() if self.on_gpu else None  # graphs are replayed one after the other
         self.captures: dict[Shape, Capture] = {}
         self.update: Callable[[], None] | None = None
         self.foreseen: tuple[float, int] | None = None  # seconds a step, bytes
@@ -83,7 +88,7 @@ class CapturedSteps:
             capture.batch.source.copy_(batch.source, non_blocking=True)
             capture.batch.target.copy_(batch.target, non_blocking=True)
             capture.replay()
-            losses.append(capture.nll / tokens)
+            losses.append(capture.nll / tokens)  # a new tensor: the next replay writes over this one
         set_learning_rate(self.optimizer, rate)
         assert self.update is not None
         self.update()
@@ -103,8 +108,8 @@ class CapturedSteps:
         return self.captures[shape]
 
     def _captured(self, batch: UnpaddedBatch, first: bool) -> Capture:
-        batch = batch.to(self.device)
-        nll = torch.zeros((), device=self.device)
+        batch = batch.to(self.device, copy=True)
+        nll = self.weights[0].new_zeros(())
 
         def read() -> None:
             for low in self.copies:
@@ -116,7 +121,8 @@ class CapturedSteps:
             if first:
                 torch._foreach_copy_([weight.grad for weight in self.weights], gradients)
             else:
-                torch._foreach_add_([weight.grad for weight in self.weights], [g.float() for g in gradients])
+                for weight, gradient in zip(self.weights, gradients, strict=True):
+                    weight.grad.add_(gradient)
 
         def update() -> None:
             norm = clip_gradients(self.weights, self.settings.clip_norm)
@@ -126,6 +132,9 @@ class CapturedSteps:
             self.optimizer.step()
             self._fill()
 
+        if not self.on_gpu:
+            self.update = update
+            return Capture(batch, nll, read)
         with self.display.task("compiling and capturing a step", None), Kept(self.optimizer, self.weights):
             replay = captured(read, self.pool)
             if self.update is None:
@@ -198,10 +207,10 @@ def captured(work: Callable[[], None], pool: Any) -> Callable[[], None]:
     return graph.replay
 
 
-def low_copy(model: EncoderDecoder, dtype: torch.dtype) -> EncoderDecoder:
-    """The same network with parameters of another type; tables of waves and angles stay exact."""
+def low_copy(model: EncoderDecoder, dtype: torch.dtype | None) -> EncoderDecoder:
+    """The same network with parameters of another type, if one is named; tables of waves and angles stay exact."""
     made = copy.deepcopy(model)
     for parameter in made.parameters():
-        parameter.data = parameter.data.to(dtype)
+        parameter.data = parameter.data.to(dtype or parameter.dtype)
         parameter.grad = None
     return made

@@ -1,0 +1,282 @@
+"""Batches without padding: they hold every pair, and what is learned from them is what is learned from padded ones."""
+
+import copy
+import tempfile
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from models_under_test import MODELS, make
+
+from saccade.attention.dropout import Dropout
+from saccade.config import Config, TrainingConfig
+from saccade.data.batching import Position, collate
+from saccade.data.both_ways import BothWays
+from saccade.data.store import Store, StoreWriter
+from saccade.data.tokenizers import BOS, EOS, PAD
+from saccade.data.unpadded import UnpaddedBatcher, collate_unpadded, cut, fits
+from saccade.display import Display
+from saccade.distributed.world import World
+from saccade.errors import SaccadeError
+from saccade.models.unpadded import hidden_of, reads_unpadded
+from saccade.training.captured import CapturedSteps
+from saccade.training.objectives import make_objective
+from saccade.training.optim import clip_gradients, make_optimizer, set_learning_rate
+from saccade.training.padding import choose_padding
+from saccade.training.unpadded import Unpadded
+
+SIZE = 20  # of the vocabulary
+READERS = [name for name in MODELS if reads_unpadded(make(name))]
+side = st.integers(0, 9).flatmap(lambda n: st.lists(st.integers(4, SIZE - 1), min_size=n, max_size=n))
+corpora = st.lists(st.tuples(side, side), min_size=1, max_size=40)
+
+
+def stored(pairs, folder):
+    with StoreWriter(folder, source_vocabulary=SIZE, target_vocabulary=SIZE) as writer:
+        writer.extend(pairs)
+    return Store(folder)
+
+
+def learning(name):
+    """A model in training that drops nothing, so that two ways can be compared."""
+    model = make(name).train()
+    for module in model.modules():
+        if isinstance(module, Dropout):
+            module.p = 0.0
+    return model
+
+
+def some_pairs(count=7, seed=0):
+    random = np.random.default_rng(seed)
+    sides = ([random.integers(4, SIZE, random.integers(1, 10)).tolist() for _ in range(count)] for _ in range(2))
+    return list(zip(*sides, strict=True))
+
+
+def both(pairs):
+    """The same pairs padded, and without padding with rows to spare."""
+    rows = range(len(pairs))
+    return collate(pairs, rows), collate_unpadded(pairs, np.array(rows), (96, 128), (10, 10))
+
+
+def sentences_of(batch):
+    """The pairs that a batch holds, read off its numbers."""
+    found = []
+    target = batch.target.tolist()
+    for row, place in enumerate(target[2]):
+        if target[4][row] == 0 or place:
+            continue
+        end, first, last = target[4][row], target[5][row], target[6][row]
+        assert target[0][row] == BOS
+        assert target[0][row + 1 : end] == target[1][row : end - 1]
+        assert target[1][end - 1] == EOS
+        assert batch.source[0, last - 1] == EOS
+        assert batch.source[4, first:last].tolist() == [row] * (last - first)
+        assert batch.source[5, first:last].tolist() == [end] * (last - first)
+        found.append((tuple(batch.source[0, first : last - 1].tolist()), tuple(target[1][row : end - 1])))
+    return found
+
+
+@settings(deadline=None, max_examples=40)
+@given(corpora, st.integers(64, 200), st.integers(0, 3))
+def test_an_epoch_holds_every_pair_once_and_each_batch_has_the_same_rows(pairs, tokens, seed):
+    with tempfile.TemporaryDirectory() as folder:
+        store = stored(pairs, Path(folder) / "store")
+        batcher = UnpaddedBatcher(store, batch_tokens=tokens, seed=seed)
+        batches = [batch for _, batch in islice(batcher.stream(), batcher.batches_in(0))]
+    assert {(batch.source.size(1), batch.target.size(1)) for batch in batches} == {batcher.rows}
+    held = [pair for batch in batches for pair in sentences_of(batch)]
+    assert sorted(held) == sorted((tuple(source), tuple(target)) for source, target in pairs)
+    words = sum(len(source) + len(target) + 2 for source, target in pairs)
+    assert batcher.waste() == pytest.approx(1 - words / (len(batches) * sum(batcher.rows)))
+    assert sum(batch.target_tokens for batch in batches) == sum(len(target) + 1 for _, target in pairs)
+
+
+def test_a_stream_goes_on_where_it_was_stopped_and_epochs_differ(tmp_path):
+    batcher = UnpaddedBatcher(stored(some_pairs(90), tmp_path / "store"), batch_tokens=128, seed=3)
+    assert batcher.batches_in(0) > 3
+    whole = list(islice(batcher.stream(), 3 * batcher.batches_in(0)))
+    for number in (0, 2, batcher.batches_in(0) - 1, batcher.batches_in(0) + 1):
+        again = UnpaddedBatcher(batcher.store, batch_tokens=128, seed=3).stream(whole[number][0])
+        for (place, batch), (expected_place, expected) in zip(again, whole[number + 1 :], strict=False):
+            assert place == expected_place
+            assert torch.equal(batch.source, expected.source)
+            assert torch.equal(batch.target, expected.target)
+    assert not torch.equal(whole[0][1].source, whole[batcher.batches_in(0)][1].source)
+
+
+def test_a_place_beyond_an_epoch_is_refused(tmp_path):
+    batcher = UnpaddedBatcher(stored(some_pairs(), tmp_path / "store"), batch_tokens=128, seed=3)
+    with pytest.raises(SaccadeError, match="batch 99 of epoch 0: this epoch has"):
+        next(batcher.stream(Position(0, 99)))
+
+
+def test_both_directions_are_read_alike(tmp_path):
+    pairs = some_pairs(30)
+    store = BothWays(stored(pairs, tmp_path / "store"))
+    batcher = UnpaddedBatcher(store, batch_tokens=128, seed=1)
+    held = [pair for _, batch in islice(batcher.stream(), batcher.batches_in(0)) for pair in sentences_of(batch)]
+    one_way = [(tuple(source), tuple(target)) for source, target in pairs]
+    assert sorted(held) == sorted(one_way + [(target, source) for source, target in one_way])
+
+
+def test_cuts_leave_no_room_for_the_next_pair():
+    lengths = np.array([[3, 3, 9, 1, 5], [1, 8, 2, 2, 2]])
+    assert cut(lengths, (10, 10)).tolist() == [0, 2, 4, 5]
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.lists(st.tuples(side, side), min_size=1, max_size=8))
+def test_spans_are_the_masks_of_padded_batches(pairs):
+    _, batch = both(pairs)
+    target, source = batch.target, batch.source
+    own = target[3].unsqueeze(1) == target[3].unsqueeze(0)
+    there = (target[4] > 0).unsqueeze(1) & (target[4] > 0).unsqueeze(0)
+    within = own & there
+    T = target.size(1)
+    assert torch.equal(batch.within_target.mask(), within & torch.ones(T, T, dtype=torch.bool).tril())
+    across = (target[5].unsqueeze(1) == source[2].unsqueeze(0)) & (target[4] > 0).unsqueeze(1) & (source[3] > 0)
+    assert torch.equal(batch.across.mask(), across)
+    for spans in (batch.within_source, batch.within_target, batch.across):
+        first, end = spans.of_keys.unsqueeze(2)
+        queries = torch.arange(spans.of_queries.size(1))
+        assert torch.equal(spans.mask(), ((queries >= first) & (queries < end)).T)
+
+
+@pytest.mark.parametrize("name", READERS)
+def test_padding_never_mattered(name):
+    model = make(name)
+    padded, unpadded = both(some_pairs())
+    expected = model(padded.source, padded.source_mask, padded.inputs).hidden[padded.gold != PAD]
+    for times in (1, 3):
+        found = hidden_of(model, unpadded.repeated(times)).unflatten(0, (times, -1))
+        for one in found:
+            torch.testing.assert_close(one[unpadded.gold != PAD], expected)
+
+
+def test_relative_biases_keep_their_padding():
+    kept = {name for name in MODELS if name.startswith("transformer")} - set(READERS)
+    assert kept == {name for name in kept if any(word in name for word in ("shaw", "t5", "alibi", "decoder-only"))}
+    assert not reads_unpadded(make("convs2s"))
+
+
+OBJECTIVES = {
+    "cross-entropy": {"r_drop": 0.0},
+    "r-drop": {"r_drop": 5.0},
+    "simcut": {"simcut": 3.0, "cutoff": 0.0},
+    "all": {"r_drop": 2.0, "simcut": 1.5, "simcut_one_sided": True, "cutoff": 0.0, "cutoff_weight": 0.3},
+}
+
+
+@pytest.mark.parametrize("asked", OBJECTIVES.values(), ids=OBJECTIVES)
+def test_losses_and_gradients_are_those_of_padded_batches(asked):
+    padded, unpadded = both(some_pairs())
+    training, model = TrainingConfig(**asked), make("transformer pre-norm")
+    expected = make_objective(model, training)(padded)
+    expected.total.backward()
+    gradients = [parameter.grad.clone() for parameter in model.parameters()]
+    model.zero_grad()
+    found = Unpadded(model, training)(unpadded)
+    assert found.tokens == expected.tokens
+    torch.testing.assert_close(found.total, expected.total)
+    torch.testing.assert_close(found.nll, expected.nll)
+    found.total.backward()
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)
+
+
+def test_words_that_are_cut_off_are_those_of_the_second_reading_alone():
+    _, unpadded = both(some_pairs())
+    model = learning("transformer pre-norm")
+    torch.manual_seed(0)
+    cut_off = Unpadded(model, TrainingConfig(simcut=3.0, cutoff=0.4))(unpadded)
+    plain = Unpadded(model, TrainingConfig(r_drop=0.0))(unpadded)
+    torch.testing.assert_close(cut_off.nll, plain.nll)
+    assert cut_off.total > plain.total
+
+
+def steps_by_hand(model, training, batches, rate):
+    """Accumulated gradients, clipped, and AdamW: what `CapturedSteps.take` stands for."""
+    optimizer = make_optimizer(model, training)
+    set_learning_rate(optimizer, rate)
+    losses = []
+    for taken in batches:
+        tokens = sum(batch.target_tokens for batch in taken)
+        found = [make_objective(model, training)(batch) for batch in taken]
+        (sum(loss.total for loss in found) / tokens).backward()
+        norm = clip_gradients(model.parameters(), training.clip_norm)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append((sum(loss.nll for loss in found) / tokens, norm))
+    return losses
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_captured_steps_learn_what_plain_steps_learn(accumulate):
+    training = TrainingConfig(r_drop=3.0, clip_norm=0.5, weight_decay=0.1)
+    pairs = [[both(some_pairs(seed=10 * step + i)) for i in range(accumulate)] for step in range(4)]
+    plain = learning("transformer post-norm")
+    learner = copy.deepcopy(plain)
+    expected = steps_by_hand(plain, training, [[padded for padded, _ in step] for step in pairs], 0.01)
+    steps = CapturedSteps(learner, training, make_optimizer(learner, training), Display(quiet=True))
+    for step, (nll, norm) in zip(pairs, expected, strict=True):
+        batches = [unpadded for _, unpadded in step]
+        found = steps.take(batches, sum(batch.target_tokens for batch in batches), 0.01)
+        torch.testing.assert_close(found[0], nll.detach(), check_dtype=False)
+        torch.testing.assert_close(found[1], norm, check_dtype=False)
+    for own, other in zip(learner.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(own, other)
+
+
+def test_a_step_with_infinite_gradients_changes_nothing():
+    training = TrainingConfig(r_drop=0.0)
+    model = learning("transformer pre-norm")
+    steps = CapturedSteps(model, training, make_optimizer(model, training), Display(quiet=True))
+    _, batch = both(some_pairs())
+    steps.take([batch], batch.target_tokens, 0.01)
+    before = [parameter.clone() for parameter in model.parameters()]
+    with torch.no_grad():
+        steps.copies[0].fill_(float("inf"))
+    _, norm = steps.take([batch], batch.target_tokens, 0.01)
+    assert not torch.isfinite(norm)
+    for parameter, old in zip(model.parameters(), before, strict=True):
+        assert torch.equal(parameter, old)
+
+
+def test_what_cannot_be_had_is_refused_by_name(tmp_path):
+    model, store = make("transformer pre-norm"), stored(some_pairs(), tmp_path / "store")
+    asked = Config.load(None, ["training.unpadded=true", "training.batch_tokens=128"])
+    with pytest.raises(SaccadeError, match=r"training\.unpadded=true: steps are captured on an NVIDIA GPU, .* is cpu"):
+        choose_padding(asked, model, store, torch.device("cpu"), World())
+    left_open = Config.load(None, ["training.batch_tokens=128"])
+    chosen, said = choose_padding(left_open, model, store, torch.device("cpu"), World())
+    assert chosen.training.unpadded is False
+    assert said == []
+
+
+@pytest.mark.parametrize(
+    ("setting", "reason"),
+    [
+        ("training.subword_dropout=0.1", "training.subword_dropout is for padded batches"),
+        ("training.recompute=true", "training.recompute is for padded batches"),
+        ("training.batch_tokens=4", "a sentence is longer than a whole batch"),
+        ("training.batch_tokens=128", "without padding, steps captured"),
+    ],
+)
+def test_a_gpu_is_told_why_batches_are_padded_or_not(tmp_path, setting, reason):
+    """The device is only looked at by its type."""
+    pairs = [([5] * 90, [6] * 90), *some_pairs()]
+    model, store = make("transformer pre-norm"), stored(pairs, tmp_path / "store")
+    config = Config.load(None, ["training.batch_tokens=128", setting])
+    chosen, said = choose_padding(config, model, store, torch.device("cuda"), World())
+    assert chosen.training.unpadded is (setting == "training.batch_tokens=128")
+    assert reason in said[0]
+
+
+def test_a_pair_that_fits_in_no_batch_is_found_before(tmp_path):
+    store = stored([([5] * 200, [6]), ([5], [6])], tmp_path / "store")
+    assert not fits(store, 128)
+    assert fits(store, 256)
