@@ -88,11 +88,12 @@ def main() -> None:
             "Saccade": lambda: captured_step(model.to(device), settings, cycle(unpadded)),
             "Saccade, padded, not captured": contestants["Saccade"],
         }
+    if args.fixed:
+        del batches["Saccade's batches"]  # the same
     for name, peer in peers(args, model).items():
         for how, given in batches.items():
             contestants[f"{name}, {how}"] = partial(plain_step, peer, cycle(given), device)
-        if device.type == "cuda":
-            for how, given in batches.items() if args.fixed is None else [("as they come", batches["as they come"])]:
+            if device.type == "cuda" and not args.eager:
                 contestants[f"{name}, compiled, {how}"] = partial(plain_step, peer, cycle(given), device, compiled=True)
     if device.type == "cuda":
         print(one_by_one(contestants, ours, args, device))
@@ -321,6 +322,7 @@ def arguments() -> argparse.Namespace:
     for name, (cpu, gpu) in SIZES.items():
         parser.add_argument(f"--{name}", type=int, help=f"{cpu:,} on a CPU, {gpu:,} on a GPU")
     parser.add_argument("--files", nargs=2, metavar=("SOURCE", "TARGET"), help="text whose lengths are taken")
+    parser.add_argument("--eager", action="store_true", help="peers on a GPU as they are written, not compiled too")
     parser.add_argument("--fixed", type=int, help="tokens of every sentence, its end counted")
     for name, value in {"pairs": 12_000, "steps": 16, "warmup": 2, "threads": 2}.items():
         parser.add_argument(f"--{name}", type=int, default=value)

@@ -70,7 +70,7 @@ class CapturedSteps:
             weight.grad = torch.zeros_like(weight)
         for group in optimizer.param_groups:
             group["capturable"] = self.on_gpu
-            group["lr"] = torch.zeros((), device=self.device)
+            group["lr"] = self.weights[0].new_zeros(())
         optimizer.found_inf = torch.zeros((), device=self.device)  # type: ignore[attr-defined]
         # torch would say that a step is quicker captured, while it is tried before that.
         optimizer._warned_capturable_if_run_uncaptured = True
