@@ -24,6 +24,7 @@ from saccade.distributed.world import World
 from saccade.errors import SaccadeError
 from saccade.models.unpadded import hidden_of, reads_unpadded
 from saccade.training.captured import CapturedSteps
+from saccade.training.loop import Trainer, Validation
 from saccade.training.objectives import make_objective
 from saccade.training.optim import clip_gradients, make_optimizer, set_learning_rate
 from saccade.training.padding import choose_padding
@@ -229,6 +230,33 @@ def test_captured_steps_learn_what_plain_steps_learn(accumulate):
         torch.testing.assert_close(found[1], norm)
     for own, other in zip(learner.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(own, other)
+
+
+def trained(folder, store, steps):
+    """A run over batches without padding, or what is left of it, as `Trainer` goes through it."""
+    training = TrainingConfig(
+        max_steps=steps, learning_rate=0.01, warmup_steps=2, validate_every=4, checkpoint_every=4, batch_tokens=128,
+        r_drop=1.0, patience=0, accumulate=2, ema=0.9, log_every=2, tensorboard=False,
+    )  # fmt: skip
+    model = make("transformer pre-norm").train()
+    torch.manual_seed(7)
+    batcher = UnpaddedBatcher(store, batch_tokens=128, seed=1)
+    trainer = Trainer(training, model, batcher, lambda: Validation(1.0, None), folder, Display(quiet=True))
+    trainer.restore()
+    outcome = trainer.fit()
+    assert outcome.progress.step == steps
+    assert trainer.captured is not None
+    return list(model.parameters())
+
+
+def test_a_run_that_was_stopped_ends_with_the_very_weights_of_the_other(tmp_path):
+    store = stored(some_pairs(60), tmp_path / "store")
+    for name in ("whole", "stopped"):
+        (tmp_path / name).mkdir()
+    whole = trained(tmp_path / "whole", store, 12)
+    trained(tmp_path / "stopped", store, 8)
+    for own, other in zip(trained(tmp_path / "stopped", store, 12), whole, strict=True):
+        assert torch.equal(own, other)
 
 
 def test_a_step_with_infinite_gradients_changes_nothing():

@@ -27,6 +27,7 @@ from saccade.display import Display
 from saccade.distributed.world import More, World
 from saccade.errors import SaccadeError
 from saccade.models.protocol import EncoderDecoder
+from saccade.planning import Estimate, free_memory
 from saccade.training import checkpoint
 from saccade.training.captured import CapturedSteps
 from saccade.training.ema import MovingAverage
@@ -221,6 +222,7 @@ class Trainer:
         batches = [batch for _, batch in taken]
         if self.captured is not None:
             loss, norm = self.captured.take(batches, tokens, rate)
+            self._foretell(self.captured, batches)
         else:
             loss, norm = self._plain_step(batches, tokens)
         if self.average is not None:
@@ -236,6 +238,22 @@ class Trainer:
             row = log.flush(progress, rate, {"directions": stage.directions} if self.both_ways else None)
             self.status = f"loss {row['loss']:.3f} · {row['tokens_per_second']:,.0f} tokens/s"
         bar(progress.step, self.status)
+
+    def _foretell(self, steps: CapturedSteps, batches: list[UnpaddedBatch]) -> None:
+        """Say what the rest will take, once the first step has been timed."""
+        if steps.foreseen is None:
+            return
+        seconds, memory = steps.foreseen
+        steps.foreseen = None
+        left = known(self.settings.max_steps) - self.progress.step
+        found = Estimate(
+            tokens_per_second=batches[0].target_tokens / seconds,
+            seconds=left * len(batches) * seconds,
+            memory=memory,
+            available=memory + free_memory(self.device),
+        )
+        for line in found.lines():
+            self.display.say(line)
 
     def _plain_step(self, batches: list[Batch], tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
         """Gradients, and the update by them; returns this rank's part of the loss a token, and their norm."""
