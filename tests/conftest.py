@@ -3,6 +3,7 @@
 import asyncio
 import io
 import multiprocessing
+import os
 import subprocess
 import sys
 import tempfile
@@ -13,6 +14,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import warm
+
+# Kernels run by Triton's interpreter: asked for before anything imports triton, which making an optimizer does.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 import saccade
 from saccade.__main__ import main

@@ -1,7 +1,6 @@
 """The kernels of attention over spans, run by Triton's interpreter on the CPU, against attention with a mask."""
 
 import importlib.util
-import os
 from itertools import accumulate
 
 import pytest
@@ -18,16 +17,10 @@ H, D = 3, 16
 
 @pytest.fixture(scope="module")
 def kernels():
-    """Interpreted: whether they are is decided when they are defined."""
-    before = os.environ.get("TRITON_INTERPRET")
-    os.environ["TRITON_INTERPRET"] = "1"
+    """Interpreted (conftest.py)."""
     from saccade.attention import span_kernels
 
-    yield span_kernels
-    if before is None:
-        del os.environ["TRITON_INTERPRET"]
-    else:
-        os.environ["TRITON_INTERPRET"] = before
+    return span_kernels
 
 
 def between(lengths, others, rows):
