@@ -1,6 +1,7 @@
 """Batches without padding: they hold every pair, and what is learned from them is what is learned from padded ones."""
 
 import copy
+import io
 import tempfile
 from functools import partial
 from itertools import islice
@@ -11,7 +12,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models_under_test import MODELS, make
+from models_under_test import MODELS, make, settings_of
+from rich.console import Console
 
 from saccade.attention.dropout import Dropout
 from saccade.config import Config, TrainingConfig
@@ -23,6 +25,7 @@ from saccade.data.unpadded import UnpaddedBatcher, collate_unpadded, cut, fits
 from saccade.display import Display
 from saccade.distributed.world import World
 from saccade.errors import SaccadeError
+from saccade.models.build import build_model
 from saccade.models.unpadded import hidden_of, reads_unpadded
 from saccade.training.captured import CapturedSteps, Compiled
 from saccade.training.loop import Trainer, Validation
@@ -128,6 +131,11 @@ def test_both_directions_are_read_alike(tmp_path):
 def test_cuts_leave_no_room_for_the_next_pair():
     lengths = np.array([[3, 3, 9, 1, 5], [1, 8, 2, 2, 2]])
     assert cut(lengths, (10, 10)).tolist() == [0, 2, 4, 5]
+
+
+def test_a_pair_that_fits_in_no_batch_is_not_cut_for_ever():
+    with pytest.raises(ValueError, match=r"a pair of 30 \+ 2 tokens does not fit in 10 \+ 10 rows"):
+        cut(np.array([[3, 30, 9], [1, 2, 2]]), (10, 10))
 
 
 @settings(deadline=None, max_examples=30)
@@ -263,8 +271,15 @@ def test_the_twelfth_model_of_a_process_is_compiled_like_the_first(monkeypatch):
         Unpadded(model, TrainingConfig(r_drop=0.0), Compiled())(batch)
         counts.append(len(made))
         made.clear()
-    assert counts == [counts[0]] * 12
     assert counts[0] > 0
+    assert counts == [counts[0]] * 12
+
+
+def test_a_capture_may_show_that_it_lasts_below_the_bar_of_the_run():
+    display = Display(console=Console(file=io.StringIO(), force_terminal=True))
+    with display.training(10, 0), display.task("compiling and capturing a step"):
+        pass
+    assert "compiling and capturing a step" in display.console.file.getvalue()
 
 
 def trained(folder, store, steps):
@@ -312,7 +327,8 @@ def test_a_step_with_infinite_gradients_changes_nothing():
 def test_what_cannot_be_had_is_refused_by_name(tmp_path):
     model, store = make("transformer pre-norm"), stored(some_pairs(), tmp_path / "store")
     asked = Config.load(None, ["training.unpadded=true", "training.batch_tokens=128"])
-    with pytest.raises(SaccadeError, match=r"training\.unpadded=true: steps are captured on an NVIDIA GPU, .* is cpu"):
+    refused = r"training\.unpadded=true: steps are captured on an NVIDIA GPU, .* is cpu; leave it out .* with --from"
+    with pytest.raises(SaccadeError, match=refused):
         choose_padding(asked, model, store, torch.device("cpu"), World())
     left_open = Config.load(None, ["training.batch_tokens=128"])
     chosen, said = choose_padding(left_open, model, store, torch.device("cpu"), World())
@@ -325,6 +341,7 @@ def test_what_cannot_be_had_is_refused_by_name(tmp_path):
     [
         ("training.subword_dropout=0.1", "training.subword_dropout is for padded batches"),
         ("training.recompute=true", "training.recompute is for padded batches"),
+        ("model.heads=2", "heads are 8 wide, and the kernels know 16, 32, 64, 128"),
         ("training.batch_tokens=4", "a sentence is longer than a whole batch"),
         ("training.batch_tokens=128", "without padding, steps captured"),
     ],
@@ -332,8 +349,10 @@ def test_what_cannot_be_had_is_refused_by_name(tmp_path):
 def test_a_gpu_is_told_why_batches_are_padded_or_not(tmp_path, setting, reason):
     """The device is only looked at by its type."""
     pairs = [([5] * 90, [6] * 90), *some_pairs()]
-    model, store = make("transformer pre-norm"), stored(pairs, tmp_path / "store")
+    store = stored(pairs, tmp_path / "store")
     config = Config.load(None, ["training.batch_tokens=128", setting])
+    of_model = [setting] if setting.startswith("model.") else ["model.heads=1"]
+    model = build_model(settings_of("transformer pre-norm", *of_model), SIZE, SIZE)
     chosen, said = choose_padding(config, model, store, torch.device("cuda"), World())
     assert chosen.training.unpadded is (setting == "training.batch_tokens=128")
     assert reason in said[0]

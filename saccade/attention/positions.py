@@ -63,7 +63,7 @@ class Absent(nn.Module):
         return torch.zeros(length, self.width)
 
     def at(self, places: Places) -> Tensor:
-        return torch.zeros(1, 1, self.width)
+        return torch.zeros(1, 1, self.width, device=places.positions.device)
 
 
 class Learned(nn.Module):

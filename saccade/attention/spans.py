@@ -12,6 +12,8 @@ from torch import Tensor
 
 from saccade.attention.dropout import mixed
 
+HEAD_WIDTHS = (16, 32, 64, 128)  # that the kernels know
+
 
 class Spans(NamedTuple):
     """Which keys each query may attend to, and which queries to each key; an empty span is [0, 0)."""
@@ -28,7 +30,7 @@ class Spans(NamedTuple):
 
     def can_be_fused(self, query: Tensor) -> bool:
         """Whether the kernels know such heads, on such a device."""
-        return query.is_cuda and query.size(-1) in (16, 32, 64, 128) and query.dtype is not torch.float64
+        return query.is_cuda and query.size(-1) in HEAD_WIDTHS and query.dtype is not torch.float64
 
 
 def attend_spans(q_1HQD: Tensor, k_1HKD: Tensor, v_1HKD: Tensor, spans: Spans, dropout: float) -> Tensor:

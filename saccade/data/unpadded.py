@@ -210,6 +210,9 @@ def cut(lengths: npt.NDArray[np.int64], rows: Sequence[int]) -> Integers:
         done = ends[:, cuts[-1] - 1] if cuts[-1] else np.zeros(2, np.int64)
         sides = zip(ends, done, rows, strict=True)
         cuts.append(int(min(np.searchsorted(side, before + room, "right") for side, before, room in sides)))
+        if cuts[-1] == cuts[-2]:
+            source, target = lengths[:, cuts[-1]].tolist()
+            raise ValueError(f"a pair of {source} + {target} tokens does not fit in {rows[0]} + {rows[1]} rows")
     return np.array(cuts)
 
 

@@ -29,6 +29,12 @@ def reads_unpadded(model: EncoderDecoder) -> bool:
     return all(type(layer.attention.relative) in WITHOUT_BIAS and not layer.recompute for layer in layers)
 
 
+def head_widths(model: EncoderDecoder) -> set[int]:
+    """How wide the heads are of a model that can go without padding."""
+    layers: list[Any] = [*model.encoder.layers, *model.decoder.layers]  # type: ignore[misc]
+    return {layer.attention.shape.head_width for layer in layers}
+
+
 def plainly(work: Callable[..., Tensor], *inputs: Any) -> Tensor:
     """Do the work as it is written."""
     return work(*inputs)

@@ -4,13 +4,14 @@ import importlib.util
 
 import torch
 
+from saccade.attention.spans import HEAD_WIDTHS
 from saccade.config import Config, known
 from saccade.data.store import Store
 from saccade.data.unpadded import fits
 from saccade.distributed.world import World
 from saccade.errors import SaccadeError
 from saccade.models.protocol import EncoderDecoder
-from saccade.models.unpadded import reads_unpadded
+from saccade.models.unpadded import head_widths, reads_unpadded
 
 
 def choose_padding(
@@ -20,7 +21,10 @@ def choose_padding(
     given = config.training.unpadded
     obstacle = None if given is False else _obstacle(config, model, store, device, world)
     if given and obstacle:
-        raise SaccadeError(f"training.unpadded=true: {obstacle}; leave it out")
+        raise SaccadeError(
+            f"training.unpadded=true: {obstacle}; leave it out (a run that began without padding can only go on so: do "
+            "with it what it began with, or train another from it, with --from and another --out)"
+        )
     chosen = config.with_changes({"training": {"unpadded": given is not False and obstacle is None}})
     if given is not None or device.type != "cuda":
         return chosen, []
@@ -43,6 +47,10 @@ def _obstacle(config: Config, model: EncoderDecoder, store: Store, device: torch
             return f"training.{name} is for padded batches"
     if not reads_unpadded(model):
         return "the model is no Transformer encoder–decoder, or its positions are a bias"
+    widths = head_widths(model)
+    if not widths <= set(HEAD_WIDTHS):
+        known_widths = ", ".join(map(str, HEAD_WIDTHS))
+        return f"heads are {max(widths)} wide, and the kernels know {known_widths}"
     if not fits(store, known(training.batch_tokens)):
         return "a sentence is longer than a whole batch"
     return None
