@@ -309,6 +309,30 @@ def test_a_run_that_was_stopped_ends_with_the_very_weights_of_the_other(tmp_path
         assert torch.equal(own, other)
 
 
+@pytest.mark.parametrize("stops", [(5,), (1, 2, 3, 4, 5)], ids=["at once", "step by step"])
+def test_as_many_steps_train_both_directions_as_are_asked_for(tmp_path, monkeypatch, stops):
+    store = stored([([5] * 3, [6] * 9), *some_pairs(40)], tmp_path / "store")
+    both_ways, one_way = (UnpaddedBatcher(each, batch_tokens=128, seed=1) for each in (BothWays(store), store))
+    taken = []
+    take = CapturedSteps.take
+    monkeypatch.setattr(
+        CapturedSteps, "take", lambda self, batches, *rest: taken.append(batches[0]) or take(self, batches, *rest)
+    )
+    (tmp_path / "run").mkdir()
+    for stop in stops:
+        training = TrainingConfig(
+            max_steps=stop, learning_rate=0.01, warmup_steps=2, validate_every=9, batch_tokens=128,
+            accumulate=2, tensorboard=False, checkpoint_every=9, bidirectional_steps=3,
+        )  # fmt: skip
+        validate = partial(Validation, 1.0, None)
+        arguments = training, make("transformer pre-norm"), one_way, validate, tmp_path / "run", Display(quiet=True)
+        trainer = Trainer(*arguments, both_ways)
+        trainer.restore()
+        trainer.fit()
+    backwards = [bool((batch.indices >= len(store)).any()) for batch in taken]
+    assert backwards == [True, True, True, False, False]
+
+
 def test_a_step_with_infinite_gradients_changes_nothing():
     training = TrainingConfig(r_drop=0.0)
     model = learning("transformer pre-norm")

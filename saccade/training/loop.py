@@ -180,9 +180,11 @@ class Trainer:
 
     def _batches(self, start: Position) -> Iterator[tuple[Position, Any]]:
         """The batches from `start` on, in memory that a GPU can read while it works."""
+        # Counted now, not by whoever asks for the first batch: its step has been counted by then.
         left = (self.settings.bidirectional_steps - self.progress.step) * self.settings.accumulate
-        for position, batch in staged(self.both_ways, self.batcher, left, start):
-            yield position, batch.pin_memory() if self.device.type == "cuda" else batch
+        placed = staged(self.both_ways, self.batcher, left, start)
+        pinned = self.device.type == "cuda"
+        return ((position, batch.pin_memory() if pinned else batch) for position, batch in placed)
 
     def ended(self) -> str | None:
         """Why there is nothing more to do; None if there is."""
