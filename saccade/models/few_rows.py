@@ -31,6 +31,7 @@ from saccade.devices import is_intel
 MOST = 8  # rows
 PANEL = 32  # outputs, as in few_rows.c
 SOURCE = Path(__file__).with_suffix(".c")
+WORTH = 1 << 18  # products of numbers that are worth another thread: to wake it and to wait takes as long as 50,000
 PATIENCE = 30  # seconds for the compiler
 
 
@@ -58,17 +59,18 @@ def few_rows(x: Tensor, panels: Panels, bias: Tensor | None, then: str = "none")
 def _product(call: Callable[..., None], x: Tensor, panels: Panels, bias: Tensor | None, then: str) -> Tensor:
     x = x if x.is_contiguous() else x.contiguous()
     width = x.size(-1)
+    rows = x.numel() // width
     y = x.new_empty(*x.shape[:-1], panels.out)
     call(
         x.data_ptr(),
         panels.address,
         None if bias is None else bias.data_ptr(),
         y.data_ptr(),
-        x.numel() // width,
+        rows,
         width,
         panels.out,
         then == "relu",
-        torch.get_num_threads(),
+        min(torch.get_num_threads(), 1 + rows * width * panels.out // WORTH),
     )
     return y
 
