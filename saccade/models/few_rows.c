@@ -4,7 +4,7 @@ W comes in panels of 32 outputs, in which the 32 weights of one input lie side b
 rows, sums stay in registers, and nothing is summed across a register. A sum has the same order for any number of rows
 and threads, so a row's answer does not depend on what stands beside it.
 
-On a machine that others use too, a thread that is waited for may not be running, and then takes a thousand times as
+On a machine that others use too, a thread that is waited for may not be running, and then takes a hundred times as
 long to come as to do its part. Where that has happened, the next products are done alone. */
 
 #include <stdatomic.h>
