@@ -182,7 +182,7 @@ class Translator:
             batch_jobs = [jobs[i] for i in batch]
             answers = [Guarded(answer) for answer in engine.search(batch_jobs, pool, scored=scored)]
             if settings.guard:
-                answers = decode_again(batch_jobs, answers, pool, self.own_engine.search)
+                answers = decode_again(batch_jobs, answers, pool, partial(self._search_again, scored=scored))
             several = [answer.hypotheses for answer in answers]
             chosen = self._choose([texts[i] for i in batch], several, settings, judges)
             for i, answer, hypotheses in zip(batch, answers, chosen, strict=True):
@@ -195,6 +195,11 @@ class Translator:
                 done += 1
         for i in range(done, len(texts)):
             yield self._ready(texts[i], found.get(i))
+
+    def _search_again(self, jobs: Sequence[Job], settings: SearchConfig, scored: bool) -> list[list[Hypothesis]]:
+        """Under stricter settings than were asked for, by the engine if it can do them too."""
+        engine = self.own_engine if self.engine.obstacle(settings) else self.engine
+        return engine.search(jobs, settings, scored=scored)
 
     def told(
         self,
