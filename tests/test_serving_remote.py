@@ -116,6 +116,16 @@ def test_a_process_that_is_killed_is_started_anew_and_what_it_had_is_refused(ser
     assert served.metric("saccade_tokens_total") > tokens
 
 
+def test_its_process_keeps_the_memory_of_a_step_for_the_next_unless_told_otherwise(trained, monkeypatch):
+    with serving(trained, processes=1) as served:
+        served.texts("Monday")
+        assert int(child_of(served).environ()["MALLOC_TRIM_THRESHOLD_"]) > 100 * 2**20
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "4096")
+    with serving(trained, processes=1) as served:
+        served.texts("Monday")
+        assert child_of(served).environ()["MALLOC_TRIM_THRESHOLD_"] == "4096"
+
+
 def test_a_folder_that_cannot_be_loaded_is_said_so(trained, tmp_path):
     folder = tmp_path / "broken"
     shutil.copytree(trained, folder)
