@@ -20,7 +20,10 @@ def choose_padding(
     given = config.training.unpadded
     obstacle = None if given is False else _obstacle(config, model, store, device, world)
     if given and obstacle:
-        raise SaccadeError(f"training.unpadded=true: {obstacle}; leave it out")
+        raise SaccadeError(
+            f"training.unpadded=true: {obstacle}; leave it out (a run that was begun with it goes on with it alone, or "
+            "anew with --restart)"
+        )
     chosen = config.with_changes({"training": {"unpadded": given is not False and obstacle is None}})
     if given is not None or device.type != "cuda":
         return chosen, []
