@@ -145,7 +145,7 @@ def load_test(arguments: argparse.Namespace, folder: Path, texts: list[str]) -> 
     wrong: list[str] = []
     statuses: dict[int, int] = {}
 
-    async def client(running: Running, number: int, until: float) -> None:
+    async def client(running: Running, number: int, since: float, until: float) -> None:
         async with Connection(running) as connection:
             turn = number
             while time.perf_counter() < until:
@@ -153,36 +153,35 @@ def load_test(arguments: argparse.Namespace, folder: Path, texts: list[str]) -> 
                 turn += arguments.clients
                 start = time.perf_counter()
                 status, answer = await connection.post("/v1/translate", {"text": text})
-                latencies.append(time.perf_counter() - start)
                 statuses[status] = statuses.get(status, 0) + 1
+                if since <= (now := time.perf_counter()) < until:
+                    latencies.append(now - start)
                 said = answer["results"][0]["translations"][0]["text"] if status == 200 else answer.get("error")
                 if said != expected[text]:
                     wrong.append(f"{text!r}: {said!r}, offline {expected[text]!r}")
 
     async def clients(running: Running, seconds: float) -> None:
-        until = time.perf_counter() + seconds
-        await asyncio.gather(*(client(running, number, until) for number in range(arguments.clients)))
+        since = time.perf_counter() + min(3.0, seconds / 4)  # all are at work by then
+        until = since + seconds
+        await asyncio.gather(*(client(running, number, since, until) for number in range(arguments.clients)))
 
     with server(folder, arguments.threads, "--cache", "0", "--engine", arguments.engine) as running:
-        asyncio.run(clients(running, min(3.0, arguments.seconds / 4)))
+        asyncio.run(clients(running, 1.0))  # the model is there before anything is timed
         latencies.clear()
         statuses.clear()
-        seconds = 0.0
         for _ in range(TURNS):
             rates.append(offline_rate(translator, texts, arguments.clients, arguments.seconds / TURNS / 3))
-            start = time.perf_counter()
             asyncio.run(clients(running, arguments.seconds / TURNS))
-            seconds += time.perf_counter() - start
         rates.append(offline_rate(translator, texts, arguments.clients, arguments.seconds / TURNS / 3))
         memory = running.memory
     others = foreign.share()  # the server has ended, so that its time is counted as ours
-    served, offline = len(latencies) / seconds, statistics.mean(rates)
+    served, offline = len(latencies) / arguments.seconds, statistics.mean(rates)
     cuts = statistics.quantiles(latencies, n=100) if len(latencies) > 1 else [latencies[0]] * 99
     for line in wrong[:5]:
         print(line, file=sys.stderr)
     return {
         "clients": arguments.clients,
-        "seconds": round(seconds, 1),
+        "seconds": arguments.seconds,
         "statuses": statuses,
         "different from offline": len(wrong),
         "sentences/s": round(served, 1),

@@ -10,7 +10,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -25,9 +25,6 @@ from saccade.serving.wire import Frame, Wire, error_of, problem_of
 
 ENDS_WITHIN = 60.0  # seconds, when it is told to
 LOADING = 0  # the number of the first question
-# A step's tensors take and free some megabytes, which malloc gives back to the system and has to be given anew, filled
-# with zeros: 70 pages and a tenth of the processor's time a request of the demo's model. Told so, it keeps them.
-MALLOC = {"MALLOC_MMAP_THRESHOLD_": 32 << 20, "MALLOC_TRIM_THRESHOLD_": 128 << 20, "MALLOC_TOP_PAD_": 16 << 20}
 
 
 class RemoteModel:
@@ -44,8 +41,13 @@ class RemoteModel:
         self._last = State(0, 0, 0)
 
     @classmethod
-    async def start(cls, folder: Path, settings: ServingSettings, threads: int) -> "RemoteModel":
-        """Start the process, and wait until it has the model; what keeps it from that is raised here."""
+    async def start(
+        cls, folder: Path, settings: ServingSettings, threads: int, environment: Mapping[str, str]
+    ) -> "RemoteModel":
+        """Start the process, and wait until it has the model; what keeps it from that is raised here.
+
+        `environment`: what it is told there, unless we were told something else.
+        """
         ours, theirs = socket.socketpair()
         with theirs:
             line = [sys.executable, "-m", "saccade.serving.child", str(theirs.fileno())]
@@ -56,7 +58,7 @@ class RemoteModel:
                 stdin=subprocess.DEVNULL,
                 stdout=2,
                 start_new_session=True,
-                env={name: str(size) for name, size in MALLOC.items()} | os.environ,
+                env={**environment, **os.environ},
             )
         model = cls(process)
         await asyncio.get_running_loop().create_unix_connection(lambda: model.wire, sock=ours)
