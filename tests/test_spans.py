@@ -9,8 +9,9 @@ import torch
 
 from saccade.attention.core import attend
 from saccade.attention.dropout import kept_by_place, mixed
+from saccade.attention.relative import Rotary
 from saccade.attention.scores import ScaledDot
-from saccade.attention.spans import Spans
+from saccade.attention.spans import Spans, attend_spans
 
 H, D = 3, 16
 
@@ -103,6 +104,16 @@ def test_dropout_falls_where_its_numbers_say_in_both_passes(kernels, name):
     ours = torch.autograd.grad(context, given, upstream)
     for own, other in zip(ours, torch.autograd.grad(expected, given, upstream), strict=True):
         torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_heads_that_were_turned_are_read_however_many_they_are(kernels, heads):
+    spans, rows, _ = examples()["causal"]
+    q, k, v = (torch.randn(1, heads, rows, D) for _ in range(3))
+    rotary = Rotary(heads, D, causal=True)
+    q, k = rotary.rotate(q, 0), rotary.rotate(k, 0)
+    expected = attend(q, k, v, score=ScaledDot(), mask=spans.mask()).context
+    torch.testing.assert_close(attend_spans(q, k, v, spans, 0.0), expected)
 
 
 def test_rows_of_no_sentence_find_nothing(kernels):

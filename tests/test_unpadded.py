@@ -2,6 +2,7 @@
 
 import copy
 import tempfile
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from saccade.display import Display
 from saccade.distributed.world import World
 from saccade.errors import SaccadeError
 from saccade.models.unpadded import hidden_of, reads_unpadded
-from saccade.training.captured import CapturedSteps
+from saccade.training.captured import CapturedSteps, Compiled
 from saccade.training.loop import Trainer, Validation
 from saccade.training.objectives import make_objective
 from saccade.training.optim import clip_gradients, make_optimizer, set_learning_rate
@@ -230,6 +231,40 @@ def test_captured_steps_learn_what_plain_steps_learn(accumulate):
         torch.testing.assert_close(found[1], norm)
     for own, other in zip(learner.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(own, other)
+
+
+def test_trying_a_capture_leaves_no_gradients_behind(monkeypatch):
+    """On a GPU what is captured is done a few times before."""
+    whole = CapturedSteps._captured
+
+    def tried(self, batch, first):
+        capture = whole(self, batch, first)
+        capture.replay()
+        return capture
+
+    training, batches = TrainingConfig(r_drop=0.0), [both(some_pairs(seed=i))[1] for i in range(3)]
+    norms = []
+    for way in (whole, tried):
+        monkeypatch.setattr(CapturedSteps, "_captured", way)
+        model = learning("transformer pre-norm")
+        steps = CapturedSteps(model, training, make_optimizer(model, training), Display(quiet=True))
+        norms.append(steps.take(batches, sum(batch.target_tokens for batch in batches), 0.01)[1])
+    assert torch.equal(*norms)
+
+
+def test_the_twelfth_model_of_a_process_is_compiled_like_the_first(monkeypatch):
+    made = []
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=lambda graph, _: made.append(graph) or graph))
+    pairs = some_pairs()
+    counts = []
+    for number in range(12):
+        batch = collate_unpadded(pairs, np.arange(len(pairs)), (96 + number, 128), (10, 10))
+        model = learning("transformer pre-norm")
+        Unpadded(model, TrainingConfig(r_drop=0.0), Compiled())(batch)
+        counts.append(len(made))
+        made.clear()
+    assert counts == [counts[0]] * 12
+    assert counts[0] > 0
 
 
 def trained(folder, store, steps):

@@ -16,6 +16,7 @@ equal to those over padded batches.
 import copy
 import time
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import torch
@@ -83,8 +84,9 @@ class CapturedSteps:
         """One step; its loss a token and the norm of its gradient, still on the device."""
         losses = []
         self.scale.fill_(1 / tokens)
-        for number, batch in enumerate(batches):
-            capture = self._capture(batch, first=number == 0)
+        # Before anything is added up: what is captured is tried first, which adds gradients of its own.
+        captures = [self._capture(batch, first=number == 0) for number, batch in enumerate(batches)]
+        for capture, batch in zip(captures, batches, strict=True):
             capture.batch.source.copy_(batch.source, non_blocking=True)
             capture.batch.target.copy_(batch.target, non_blocking=True)
             capture.replay()
@@ -160,14 +162,19 @@ class CapturedSteps:
 
 
 class Compiled:
-    """Has each piece of work compiled, once for all that looks alike."""
+    """Has each piece of work compiled, once for all that looks alike.
+
+    torch counts the programs of a function and compiles no ninth, so each of these has functions of its own: how many
+    models a process has trained before makes no difference.
+    """
 
     def __init__(self) -> None:
         self.made: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, work: Callable[..., Any], *inputs: Any) -> Any:
         if work not in self.made:
-            self.made[work] = torch.compile(work, dynamic=False)
+            own = FunctionType(work.__code__.replace(), work.__globals__, work.__name__)
+            self.made[work] = torch.compile(own, dynamic=False)
         return self.made[work](*inputs)
 
 
