@@ -11,10 +11,12 @@ from saccade.data.batching import Batcher
 from saccade.data.prepare import check_corpora, prepare
 from saccade.devices import describe_device, device_for
 from saccade.display import Display
+from saccade.distributed.world import World
 from saccade.models.build import build_model, count_parameters
 from saccade.models.packing import pack
 from saccade.planning import Estimate, choose_sides, estimate, spell_time
 from saccade.training.checks import check_lengths, check_together
+from saccade.training.padding import choose_padding
 from saccade.training.run import resolve
 
 MB = 2**20
@@ -32,6 +34,7 @@ class Preflight(NamedTuple):
     steps: int  # in an epoch, fractions lost
     longest: tuple[int, int, int]  # pairs, source and target columns of the batch that takes most
     padding: float
+    unpadded: bool  # whether the run would go without padding, and capture its steps
 
     def facts(self) -> dict[str, Any]:
         """Everything, for a program."""
@@ -47,6 +50,7 @@ class Preflight(NamedTuple):
             "steps_an_epoch": self.steps,
             "max_steps": training.max_steps,
             "padding": self.padding,
+            "unpadded": self.unpadded,
             "longest_batch": dict(zip(("pairs", "source", "target"), self.longest, strict=True)),
             "memory": {
                 "weights": weights,
@@ -72,6 +76,7 @@ class Preflight(NamedTuple):
         if self.devices > 1:
             parts[0] = "not at all with all weights on each device; training.sharding=fsdp shares them out"
         fits = parts.get(found.pieces, f"in {found.pieces} pieces, whose gradients add up to the same step")
+        without = ["these are of padded batches: the run goes without padding, which is quicker, and says by how much"]
         each = f"{training.accumulate} batches" if training.accumulate > 1 else "one batch"
         return [
             f"model: {self.parameters:,} parameters on {self.device}, {training.precision}",
@@ -82,6 +87,7 @@ class Preflight(NamedTuple):
             f"activations {found.activations / MB:,.0f})",
             f"time: {found.tokens_per_second:,.0f} target tokens/s; at most {spell_time(found.seconds)} for "
             f"{max_steps:,} steps ({max_steps / max(1, self.steps):.0f} times through the corpus), beside validation",
+            *(without if self.unpadded else []),
         ]
 
 
@@ -110,6 +116,7 @@ def preflight(config: Config, devices: int, display: Display) -> Preflight:
             mixture=prepared.mixture,
         )
         longest = batcher.longest()
+        chosen, _ = choose_padding(config, model, prepared.train, device, World())
         return Preflight(
             config=config,
             estimate=estimate(config, model, batcher, device, devices),
@@ -120,4 +127,5 @@ def preflight(config: Config, devices: int, display: Display) -> Preflight:
             steps=round(batcher.batches_in(0) * prepared.pairs / len(prepared.train)) // config.training.accumulate,
             longest=(len(longest.indices), longest.source.size(1), longest.inputs.size(1)),
             padding=batcher.waste(),
+            unpadded=bool(chosen.training.unpadded) and devices == 1,
         )

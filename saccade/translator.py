@@ -11,7 +11,7 @@ from saccade.config import Config, SearchConfig
 from saccade.data.batching import Batch, collate
 from saccade.data.tokenizers import PAD, Tokenizers
 from saccade.engines import Engine
-from saccade.engines.pytorch import SearchBatch, TorchEngine, by_tokens, longest_first
+from saccade.engines.pytorch import WINDOW, SearchBatch, TorchEngine, by_tokens, longest_first, windows
 from saccade.errors import SaccadeError
 from saccade.generation.contrastive import CANDIDATES, Contrastive
 from saccade.generation.diverse import DiverseBeam
@@ -33,8 +33,6 @@ from saccade.text.pipeline import Pipeline
 from saccade.translation import Array, Translation, alignment_of
 
 __all__ = ["Translation", "Translator", "alignment_of", "beam_of", "search_of"]
-
-WINDOW = 8  # batches' worth of sentences sorted by length, which join those at work as others leave
 
 ROWS = 8  # hypotheses of a sentence that `search.batch_tokens` is meant for; where there are more, batches are smaller
 
@@ -178,11 +176,11 @@ class Translator:
         found: dict[int, Guarded] = {}
         done = 0
         by_length = sorted((i for i in range(len(texts)) if not blank[i]), key=lambda i: -len(encoded[i]))
-        for batch in by_tokens(by_length, encoded, WINDOW * pool.batch_tokens):
+        for batch in windows(by_length, encoded, WINDOW * pool.batch_tokens):
             batch_jobs = [jobs[i] for i in batch]
             answers = [Guarded(answer) for answer in engine.search(batch_jobs, pool, scored=scored)]
             if settings.guard:
-                answers = decode_again(batch_jobs, answers, pool, self.own_engine.search)
+                answers = decode_again(batch_jobs, answers, pool, partial(self._search_again, scored=scored))
             several = [answer.hypotheses for answer in answers]
             chosen = self._choose([texts[i] for i in batch], several, settings, judges)
             for i, answer, hypotheses in zip(batch, answers, chosen, strict=True):
@@ -195,6 +193,11 @@ class Translator:
                 done += 1
         for i in range(done, len(texts)):
             yield self._ready(texts[i], found.get(i))
+
+    def _search_again(self, jobs: Sequence[Job], settings: SearchConfig, scored: bool) -> list[list[Hypothesis]]:
+        """Under stricter settings than were asked for, by the engine if it can do them too."""
+        engine = self.own_engine if self.engine.obstacle(settings) else self.engine
+        return engine.search(jobs, settings, scored=scored)
 
     def told(
         self,

@@ -86,6 +86,15 @@ def test_pointing_at_a_word_lights_up_what_it_was_written_for_and_the_other_way_
     assert lit(page, "body") == []
 
 
+def test_a_pointer_that_jumps_from_the_text_to_a_word_lights_it_up(visit: Open, world: World) -> None:
+    page = visit()
+    write(page, TEXT)
+    page.hover("#source")
+    looked, written = world.first.translate(TEXT).alignment[0]
+    page.hover(f"{WORDS} >> nth={written}")
+    assert lit(page, "#mirror") == [world.first.translate(TEXT).source_words[looked]]
+
+
 def test_a_tap_on_a_phone_lights_up_too(visit: Open, world: World) -> None:
     page = visit(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
     write(page, TEXT)

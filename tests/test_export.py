@@ -18,6 +18,7 @@ from saccade.export import ctranslate2 as to_ctranslate2
 from saccade.export import fit
 from saccade.export.run import export
 from saccade.export.verify import searches, verify
+from saccade.generation.guard import Finding
 from saccade.models.build import with_shape
 
 # Every option of the Transformer is in one of them.
@@ -162,6 +163,59 @@ def test_a_sentence_that_comes_to_its_limit_ends_as_ours_do(exported):
     jobs = translator.jobs(sources, settings)
     ours, theirs = translator.own_engine.search(jobs, settings), engine.search(jobs, settings)
     assert sum(a[0].tokens == b[0].tokens for a, b in zip(ours, theirs, strict=True)) >= 0.95 * len(sources)
+
+
+@every_variant
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"max_length_factor": 0.2, "max_length_extra": 1},
+        {"max_length_factor": 0.01, "max_length_extra": 3},
+        {"no_repeat_ngram": 3},
+        {"no_repeat_ngram": 1, "max_length": 9},
+    ],
+    ids=str,
+)
+def test_greedy_search_cuts_and_repeats_no_ngram_without_torch(name, rules, exported, monkeypatch):
+    translator, engine = exported(name)
+    sources = encoded(translator)
+    settings = translator.settings_for(beam=1, **rules)
+    assert engine.obstacle(settings) is None
+    jobs = translator.jobs(sources, settings)
+    ours = translator.own_engine.search(jobs, settings)
+    monkeypatch.setattr(engine, "_fallback", None)
+    for scored in (True, False):
+        theirs = engine.search(jobs, settings, scored=scored)
+        equal = [a[0].tokens == b[0].tokens for a, b in zip(ours, theirs, strict=True)]
+        assert sum(equal) >= 0.95 * len(sources)  # in float32 a tie may fall either way
+        for same, (our,), (their,), job in zip(equal, ours, theirs, jobs, strict=True):
+            assert len(their.tokens) < job.limit
+            if same and (scored or len(our.tokens) == job.limit - 1):
+                assert their.log_prob == pytest.approx(our.log_prob, abs=2e-3)
+    if "no_repeat_ngram" in rules:
+        free = translator.own_engine.search(jobs, settings.model_copy(update={"no_repeat_ngram": 0}))
+        assert [a[0].tokens for a in free] != [a[0].tokens for a in ours], "nobody repeated anything"
+    else:
+        assert any(len(found[0].tokens) == job.limit - 1 for found, job in zip(ours, jobs, strict=True))
+
+
+def test_what_the_guard_decodes_again_the_engine_does_where_it_can(exported, monkeypatch):
+    translator, engine = exported("pre-norm")
+    monkeypatch.setattr(translator, "engine", engine)
+    asked = []
+    for one in (engine, translator.own_engine):
+        search = one.search
+        monkeypatch.setattr(
+            one,
+            "search",
+            lambda *given, name=one.name, search=search, **how: asked.append(name) or search(*given, **how),
+        )
+    monkeypatch.setattr("saccade.generation.guard.examine", lambda *seen: Finding("said so", 5))
+    translator.translate(SENTENCES[:3], beam=1)
+    assert asked == ["ctranslate2", "ctranslate2"]
+    asked.clear()
+    translator.translate(SENTENCES[:3], beam=2)
+    assert asked == ["ctranslate2", "torch"]
 
 
 def test_a_sentence_beyond_the_exports_positions_goes_to_torch(exported, monkeypatch):

@@ -164,6 +164,24 @@ def test_what_cannot_be_done_is_said_with_the_field_and_the_remedy(served, told,
     assert said in answer.json()["error"]
 
 
+@pytest.mark.parametrize(
+    ("content", "kind", "said"),
+    [
+        (b'{"text": "Monday"}', "text/plain", "Content-Type is 'text/plain'; send application/json"),
+        (b'{"text": "Monday"}', "", "Content-Type is ''"),
+        (b'{"text": "Mon', "application/json", "the request: is no JSON: "),
+        (b"\xff\xfe\xff", "application/json", "is no JSON: "),
+        (b"[" * 100_000, "application/json", "is no JSON: "),
+        (b"", "application/json; charset=utf-8", "is no JSON: "),
+        (b"[1]", "application/problem+json", "the request: "),
+    ],
+)
+def test_what_is_no_request_at_all_is_said_too(served, content, kind, said):
+    answer = httpx.post(f"{served.url}/v1/translate", content=content, headers={"Content-Type": kind}, timeout=30)
+    assert answer.status_code == 400
+    assert said in answer.json()["error"]
+
+
 def test_models_are_listed_with_what_is_known_of_them(served, folder):
     (card,) = httpx.get(f"{served.url}/v1/models").json()["models"]
     assert card["name"] == folder.name

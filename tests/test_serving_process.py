@@ -90,3 +90,11 @@ def test_what_is_no_folder_is_refused_before_anything_listens(command, tmp_path)
     done = command("serve", tmp_path / "none", "--no-open")
     assert done.status == 2
     assert "there is no such folder" in done.err
+
+
+def test_a_run_that_is_watched_before_it_has_a_model_is_named(tmp_path):
+    line = [sys.executable, "-m", "saccade", "serve", "--watch", str(tmp_path / "x"), "--port", "0", "--no-open"]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, env=os.environ | {"COLUMNS": "500"}, text=True) as started:
+        said = started.stderr.readline()
+        started.terminate()
+    assert said.startswith(f"watching {tmp_path / 'x'} at http://127.0.0.1:")

@@ -193,7 +193,7 @@ def backward(
 
 def _by_heads(x: Tensor) -> Tensor:
     """Rows may lie apart; within one, heads and columns lie side by side."""
-    assert x.stride(2) == 1
+    assert x.stride(2) == 1, "a head lies in one piece"
     assert x.size(1) == 1 or x.stride(1) == x.size(2), "heads are parts of a row"
     return x
 

@@ -9,14 +9,15 @@ collected, and the best K that do not go on. Where the two differ is settled her
 - It stops when `patience` · K have ended. For `early_stopping=beam` that is our own rule. `safe` goes on until no other
   can overtake, which it can only be asked for if α = 0; else it is given twice the patience. How often a translation
   then is another than torch's is counted when the export is verified.
-- It has one length limit for a batch, we have one for each sentence, and it cuts where we end. A sentence that came to
-  its limit is translated again by torch, and so is one that is longer than the export's positions, and one that has a
-  prefix, phrases or words of its own.
+- It has one length limit for a batch, we have one for each sentence, and it cuts where we end. Of a sentence that came
+  to its limit greedy search has all tokens but the end, which is ours to put; with a beam it is translated again by
+  torch. So is one that is longer than the export's positions, and one that has a prefix, phrases or words of its own.
+- That no n-gram is written twice it can see to as we do. With a beam the two were not compared, so that goes to torch.
 - A token that may not be written is taken out before its softmax and after ours, so its log-probabilities are a little
   too high. Those that are reported are computed anew, by its own forced decoding.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +38,7 @@ KNOWN |= {"batch_tokens", "max_length"}
 KNOWN |= {"mbr", "guard", "length_ratio", "protect", "terms", "split"}  # what comes before and after the search
 KNOWN |= {"groups", "diversity", "temperature", "top_k", "top_p", "min_p", "typical", "seed"}  # of other methods
 KNOWN |= {"degeneration_penalty"}
+KNOWN_GREEDY = {"no_repeat_ngram"}
 PATIENCE = 2.0  # for `early_stopping=safe`
 BATCH_TOKENS = 1024  # beyond it batches get no faster on a CPU, and small ones keep all workers busy to the end
 NEARLY_ZERO = 1e-6  # a length penalty of 0 would let it stop at the first ending
@@ -81,7 +83,8 @@ class CTranslate2Engine:
     def obstacle(self, settings: SearchConfig) -> str | None:
         for name, field in SearchConfig.model_fields.items():
             value = getattr(settings, name)
-            if name not in KNOWN and value != field.get_default(call_default_factory=True):
+            known = name in KNOWN or (name in KNOWN_GREEDY and settings.beam == 1)
+            if not known and value != field.get_default(call_default_factory=True):
                 return f"search.{name}={value}"
         # Then what ends late wins often, and no patience is sure to last until it does.
         if settings.beam > 1 and settings.early_stopping == "safe" and settings.length_penalty > 1:
@@ -95,9 +98,18 @@ class CTranslate2Engine:
         progress: Progress | None = None,
         scored: bool = True,
     ) -> list[list[Hypothesis]]:
-        found = self.searched(jobs, settings, progress)
-        if scored:
-            self._score(jobs, found)
+        results, effort = self._results(jobs, settings, progress)
+        found: list[list[Hypothesis]] = [[]] * len(jobs)
+        cut = []
+        for i, result in results:
+            found[i] = self._hypotheses(result, jobs[i].limit, settings, effort)
+            if not found[i] and settings.beam == 1:
+                found[i] = [self._cut(result, jobs[i].limit)]
+                cut.append(i)
+        # The score of what was cut counts what is not there any more.
+        self._score(jobs, found, range(len(jobs)) if scored else cut)
+        for i in cut:
+            found[i] = [hypothesis._replace(score=hypothesis.log_prob) for hypothesis in found[i]]
         again = [i for i, hypotheses in enumerate(found) if not hypotheses]
         if again:
             for i, hypotheses in zip(again, self._fallback.search([jobs[i] for i in again], settings), strict=True):
@@ -115,30 +127,47 @@ class CTranslate2Engine:
 
         `patience`: more than the settings need, to have more to choose from; what it finds is the same.
         """
-        sources, limits = [job.source for job in jobs], [job.limit for job in jobs]
-        effort = Effort.of(settings, patience)
+        results, effort = self._results(jobs, settings, progress, patience)
         found: list[list[Hypothesis]] = [[]] * len(jobs)
+        for i, result in results:
+            found[i] = self._hypotheses(result, jobs[i].limit, settings, effort)
+        return found
+
+    def _results(
+        self,
+        jobs: Sequence[Job],
+        settings: SearchConfig,
+        progress: Progress | None = None,
+        patience: float | None = None,
+    ) -> tuple[Iterator[tuple[int, Any]], "Effort"]:
+        """What it says to the sentences that it can do, by their place among the jobs."""
+        effort = Effort.of(settings, patience)
+        sources, limits = [job.source for job in jobs], [job.limit for job in jobs]
         fits = [i for i in longest_first(sources) if _fits(jobs[i])]
         running = []
         for batch in by_tokens(fits, sources, min(settings.batch_tokens, BATCH_TOKENS)):
             limit = max(limits[i] for i in batch)
-            running.append((batch, self._start([sources[i] for i in batch], limit, settings.beam, effort)))
-        done = 0
-        for batch, results in running:
-            for i, result in zip(batch, results, strict=True):
-                found[i] = self._hypotheses(result.result(), limits[i], settings, effort)
-            done += len(batch)
-            if progress is not None:
-                progress(done)
-        return found
+            running.append((batch, self._start([sources[i] for i in batch], limit, settings, effort)))
 
-    def _start(self, sources: Sequence[list[int]], limit: int, beam: int, effort: "Effort") -> list[Any]:
+        def arriving() -> Iterator[tuple[int, Any]]:
+            done = 0
+            for batch, results in running:
+                for i, result in zip(batch, results, strict=True):
+                    yield i, result.result()
+                done += len(batch)
+                if progress is not None:
+                    progress(done)
+
+        return arriving(), effort
+
+    def _start(self, sources: Sequence[list[int]], limit: int, settings: SearchConfig, effort: "Effort") -> list[Any]:
         """Hand over a batch; the results come later."""
         name = self._source
         started: list[Any] = self._translator.translate_batch(
             [[name[id] for id in source] for source in sources],
             asynchronous=True,
-            beam_size=beam,
+            beam_size=settings.beam,
+            no_repeat_ngram_size=settings.no_repeat_ngram,
             num_hypotheses=effort.hypotheses,
             patience=effort.patience,
             length_penalty=effort.divided,
@@ -168,6 +197,11 @@ class CTranslate2Engine:
         made.sort(key=lambda hypothesis: -hypothesis.score)
         return made[: settings.n_best]
 
+    def _cut(self, result: Any, limit: int) -> Hypothesis:
+        """Of a greedy search that came to the limit, what we have when we end there."""
+        (symbols,) = result.hypotheses
+        return Hypothesis([self._ids[symbol] for symbol in symbols[: limit - 1]], 0.0, 0.0)
+
     def score(self, pairs: Sequence[tuple[list[int], list[int]]]) -> list[float]:
         """log P(target | source) of each pair of ids, the end counted."""
         if not pairs:
@@ -182,9 +216,9 @@ class CTranslate2Engine:
         )
         return [sum(result.log_probs) for result in scored]
 
-    def _score(self, jobs: Sequence[Job], found: list[list[Hypothesis]]) -> None:
-        """Put the model's own log-probabilities in place."""
-        places = [(i, n) for i, hypotheses in enumerate(found) for n in range(len(hypotheses))]
+    def _score(self, jobs: Sequence[Job], found: list[list[Hypothesis]], which: Iterable[int]) -> None:
+        """Put the model's own log-probabilities in place, for some of the sentences."""
+        places = [(i, n) for i in which for n in range(len(found[i]))]
         scores = self.score([(jobs[i].source, found[i][n].tokens) for i, n in places])
         for (i, n), log_prob in zip(places, scores, strict=True):
             found[i][n] = found[i][n]._replace(log_prob=log_prob)

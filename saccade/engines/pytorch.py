@@ -7,6 +7,8 @@ from saccade.engines import Progress
 from saccade.generation.orders import Job
 from saccade.generation.search import Hypothesis
 
+WINDOW = 8  # batches' worth of sentences sorted by length, which join those at work as others leave
+
 SearchBatch = Callable[[Sequence[Job]], list[list[Hypothesis]]]
 
 
@@ -28,12 +30,16 @@ class TorchEngine:
         progress: Progress | None = None,
         scored: bool = True,
     ) -> list[list[Hypothesis]]:
-        order = longest_first([job.source for job in jobs])
+        search, sources = self._searcher(settings), [job.source for job in jobs]
         found: list[list[Hypothesis]] = [[]] * len(jobs)
-        for i, hypotheses in zip(order, self._searcher(settings)([jobs[i] for i in order]), strict=True):
-            found[i] = hypotheses
-        if progress is not None:
-            progress(len(jobs))
+        done = 0
+        # What is worked on together is padded to the longest, which one long sentence could make very large.
+        for part in by_tokens(longest_first(sources), sources, WINDOW * settings.batch_tokens):
+            for i, hypotheses in zip(part, search([jobs[i] for i in part]), strict=True):
+                found[i] = hypotheses
+            done += len(part)
+            if progress is not None:
+                progress(done)
         return found
 
 
@@ -53,3 +59,18 @@ def by_tokens(order: Sequence[int], sentences: Sequence[Sequence[int]], budget: 
         batch.append(i)
     if batch:
         yield batch
+
+
+def windows(order: Sequence[int], sentences: Sequence[Sequence[int]], budget: int) -> Iterator[list[int]]:
+    """Cut `order` into parts of at most `budget` tokens, ends counted, padding not: batches are made of them later."""
+    window: list[int] = []
+    tokens = 0
+    for i in order:
+        own = len(sentences[i]) + 1
+        if window and tokens + own > budget:
+            yield window
+            window, tokens = [], 0
+        window.append(i)
+        tokens += own
+    if window:
+        yield window

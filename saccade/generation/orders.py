@@ -41,7 +41,7 @@ class Order(NamedTuple):
     @property
     def room(self) -> int:
         """Tokens that its prefix and its phrases take."""
-        return len(self.prefix) + room_for(self.must)
+        return len(self.prefix) + (room_for(self.must) if self.must else 0)  # asked thrice of every sentence
 
 
 class Job(NamedTuple):

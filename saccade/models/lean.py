@@ -24,7 +24,8 @@ from torch import Tensor, nn
 
 from saccade.attention.multihead import CrossAttention, KeyValue, Step
 from saccade.attention.relative import Unaware
-from saccade.models.packing import PackedLinear, packed_linear, product
+from saccade.models.few_rows import few_rows
+from saccade.models.packing import PRODUCTS, PackedLinear, order_for, packed_linear
 
 
 class Absorbed(NamedTuple):
@@ -74,6 +75,9 @@ class Looks:
             found = one_head.expand(sentences, heads, -1, -1).flatten(0, 1)
             self._added[sentences, heads] = found
         return found
+
+
+WITH_RELU = (packed_linear, few_rows)  # products that can do it in the same call
 
 
 class Calls(NamedTuple):
@@ -132,8 +136,8 @@ class LeanLayer:
         return self.apply(found.transpose(1, 2).reshape(-1, H * D), *tell)
 
     def _inner(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        if self.activation is F.relu and self.apply is packed_linear and not self.gated:
-            return packed_linear(x, weight, bias, "relu")
+        if self.activation is F.relu and self.apply in WITH_RELU and not self.gated:
+            return self.apply(x, weight, bias, "relu")
         h = self.apply(x, weight, bias)
         if not self.gated:
             return self.activation(h)
@@ -162,13 +166,13 @@ def _in_one(q: Tensor, k: Tensor, v: Tensor, looks: Looks) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, looks.bias(q))
 
 
-def on_cpu(many: bool) -> Calls:
-    """`many`: whether steps have more than one row."""
-    return Calls(product(many), lambda linear: linear.laid_out(many), _in_parts)
+def on_cpu(order: str) -> Calls:
+    """`order`: of the weights."""
+    return Calls(PRODUCTS[order], lambda linear: linear.laid_out(order), _in_parts)
 
 
-def on_gpu(many: bool) -> Calls:
-    """The same for any number of rows."""
+def on_gpu(order: str) -> Calls:
+    """Weights as they are, whatever the order."""
     return Calls(F.linear, lambda linear: linear.weight, _in_one)
 
 
@@ -181,11 +185,11 @@ def _norm(norm: nn.Module) -> Callable[[Tensor], Tensor]:
 
 
 class Lean:
-    """The layers of a decoder for one search, laid out for one row and for many when they are needed."""
+    """The layers of a decoder for one search, laid out for few rows and for many when they are needed."""
 
-    def __init__(self, layers: Sequence[Any], calls: Callable[[bool], Calls]) -> None:
+    def __init__(self, layers: Sequence[Any], calls: Callable[[str], Calls]) -> None:
         self._layers, self._calls = layers, calls
-        self._laid_out: dict[bool, tuple[LeanLayer, ...]] = {}
+        self._laid_out: dict[str, tuple[LeanLayer, ...]] = {}
 
     def absorbed(self, memory: Sequence[KeyValue]) -> tuple[Absorbed | None, ...] | None:
         """The memory of one sentence as its steps read it; None where that does not pay."""
@@ -210,10 +214,10 @@ class Lean:
         return y
 
     def _of(self, rows: int) -> tuple[LeanLayer, ...]:
-        many = rows > 1
-        found = self._laid_out.get(many)
+        order = order_for(rows)
+        found = self._laid_out.get(order)
         if found is None:
-            found = self._laid_out[many] = tuple(LeanLayer(layer, self._calls(many)) for layer in self._layers)
+            found = self._laid_out[order] = tuple(LeanLayer(layer, self._calls(order)) for layer in self._layers)
         return found
 
 

@@ -1,12 +1,13 @@
 """Weights laid out for a CPU that only reads them.
 
 A matrix product over few rows spends much of its time bringing the weights into the order that the processor wants.
-When a model is loaded to translate, its linear layers become `PackedLinear`, which keep a copy in that order. On
-Intel's processors that is by columns, for MKL; on others, where MKL is slow, it is oneDNN's own, through the operators
-that `torch.compile` uses (for a single row, by columns there too). Everything else about them stays: names, parameters,
-answers. One core, 256 → 8,000, ms for 1, 5, 64 and 320 rows: an AMD EPYC 1.0, 1.7, 4.3, 15.4 as weights are stored and
-0.2, 0.4, 2.8, 13.0 in oneDNN's order; an Intel Xeon, 5, 64 and 320 rows: 0.63, 2.1, 9.0 as they are stored, 0.40, 1.9,
-10.3 in oneDNN's order and 0.39, 1.5, 9.9 by columns (the smaller the matrix, the more columns gain).
+When a model is loaded to translate, its linear layers become `PackedLinear`, which keep a copy in that order. For up to
+8 rows that is panels, where they can be read (`few_rows`). Else it is by columns on Intel's processors, for MKL; on
+others, where MKL is slow, it is oneDNN's own, through the operators that `torch.compile` uses (for a single row, by
+columns there too). Everything else about them stays: names, parameters, answers. One core, 256 → 8,000, ms for 1, 5, 64
+and 320 rows: an AMD EPYC 1.0, 1.7, 4.3, 15.4 as weights are stored and 0.2, 0.4, 2.8, 13.0 in oneDNN's order; an Intel
+Xeon, 5, 64 and 320 rows: 0.63, 2.1, 9.0 as they are stored, 0.40, 1.9, 10.3 in oneDNN's order and 0.39, 1.5, 9.9 by
+columns (the smaller the matrix, the more columns gain).
 """
 
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from torch import Tensor, nn
 
 from saccade.devices import is_intel, onednn_is_quicker
 from saccade.models import blocks
+from saccade.models.few_rows import MOST, Panels, compiled, few_rows
 
 ROWS = 64  # the number of rows for which the order is chosen; it serves any other nearly as well
 QUARTERS, FEW = 4, 8  # the numbers of rows that oneDNN is given are quarters of powers of two, beyond a few
@@ -60,9 +62,27 @@ def rounded(rows: int) -> int:
     return -(-rows // step) * step
 
 
-def product(many: bool) -> Callable[..., Tensor]:
-    """What multiplies by weights that are laid out for rows, `many` or one."""
-    return packed_linear if many and not is_intel() else F.linear
+# What multiplies by weights in an order. By columns, since a row is a sum of them, and there each lies in one piece.
+PRODUCTS: dict[str, Callable[..., Tensor]] = {
+    "panels": few_rows,
+    "packed": packed_linear,
+    "columns": F.linear,
+    "one row": F.linear,
+}
+LAYOUTS: dict[str, Callable[[Tensor], Any]] = {
+    "panels": Panels.of,
+    "packed": _pack,
+    "columns": lambda weight: weight.t().contiguous().t(),
+}
+
+
+def order_for(rows: int) -> str:
+    """The order of weights that so many rows are best multiplied by."""
+    if rows <= MOST and compiled() is not None:
+        return "panels"
+    if rows == 1:
+        return "one row"
+    return "columns" if is_intel() else "packed"
 
 
 class PackedLinear(nn.Linear):
@@ -73,8 +93,7 @@ class PackedLinear(nn.Linear):
     """
 
     _stamp: tuple[int, int] | None
-    _packed: Tensor | None
-    _columns: Tensor | None
+    _copies: dict[str, Any]
 
     def __init__(self, linear: nn.Linear) -> None:
         nn.Module.__init__(self)
@@ -94,26 +113,23 @@ class PackedLinear(nn.Linear):
             return blocks.linear(x, weight, bias)
         if not x.is_cpu or x.dtype is not torch.float32:
             return F.linear(x, weight, bias)
-        many = x.numel() != self.in_features
-        return product(many)(x, self.laid_out(many), bias)
+        order = order_for(x.numel() // self.in_features)
+        return PRODUCTS[order](x, self.laid_out(order), bias)
 
-    def laid_out(self, many: bool) -> Tensor:
-        """The weights for `product`. By columns, since a row is a sum of them, and here each lies in one piece."""
+    def laid_out(self, order: str) -> Any:
+        """The weights for one of `PRODUCTS`."""
         weight = self._parameters["weight"]
         assert weight is not None
         # Weights that were made in inference mode do not count their changes: they cannot be trained.
         stamp = (weight.data_ptr(), 0 if weight.is_inference() else weight._version)
         if stamp != self._stamp:
             self._forget(stamp)
-        if many and not is_intel():
-            if self._packed is None:
-                self._packed = _pack(weight)
-            return self._packed
-        if not many and self.in_features > self.out_features:  # few long rows are read as they are
-            return weight.detach()
-        if self._columns is None:
-            self._columns = weight.detach().t().contiguous().t()
-        return self._columns
+        if order == "one row":  # few long rows are read as they are
+            return weight.detach() if self.in_features > self.out_features else self.laid_out("columns")
+        found = self._copies.get(order)
+        if found is None:
+            found = self._copies[order] = LAYOUTS[order](weight.detach())
+        return found
 
     def train(self, mode: bool = True) -> "PackedLinear":
         """The fused optimizer changes weights without counting it: what learns has its copies made anew."""
@@ -123,10 +139,10 @@ class PackedLinear(nn.Linear):
 
     def _forget(self, stamp: tuple[int, int] | None = None) -> None:
         # A plain tensor is no parameter and no buffer: state_dict and `.to()` leave it alone.
-        self._stamp, self._packed, self._columns = stamp, None, None
+        self._stamp, self._copies = stamp, {}
 
     def __getstate__(self) -> dict[str, Any]:  # what is packed cannot be copied or sent
-        return self.__dict__ | {"_stamp": None, "_packed": None, "_columns": None}
+        return self.__dict__ | {"_stamp": None, "_copies": {}}
 
 
 def pack(model: nn.Module) -> None:
@@ -150,12 +166,14 @@ def make_programs(model: nn.Module, most: int = 256) -> None:
     """
     if is_intel() or not can_pack():
         return
-    numbers = sorted({rounded(rows) for rows in range(2, most + 1)})
+    orders = {rows: order_for(rows) for rows in range(1, most + 1)}
+    numbers = sorted({rounded(rows) for rows, order in orders.items() if order == "packed"})
     made = set()
     for name, module in model.named_modules():
         if not isinstance(module, PackedLinear) or not module.weight.is_cpu:
             continue
-        module.laid_out(False)
+        for order in set(orders.values()):
+            module.laid_out(order)
         zeros = module.weight.new_zeros(2 * blocks.ROWS, module.in_features)
         then = "relu" if name.endswith("feed_forward.inner") else "none"  # as `lean` asks for it
         for how in {"none", then}:
@@ -163,6 +181,6 @@ def make_programs(model: nn.Module, most: int = 256) -> None:
             if kind not in made:
                 made.add(kind)
                 for rows in numbers:
-                    packed_linear(zeros[:rows], module.laid_out(True), module.bias, how)
+                    packed_linear(zeros[:rows], module.laid_out("packed"), module.bias, how)
         for rows in range(blocks.ROWS, 2 * blocks.ROWS, blocks.PART):
             module(zeros[:rows])

@@ -10,7 +10,7 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -41,14 +41,24 @@ class RemoteModel:
         self._last = State(0, 0, 0)
 
     @classmethod
-    async def start(cls, folder: Path, settings: ServingSettings, threads: int) -> "RemoteModel":
-        """Start the process, and wait until it has the model; what keeps it from that is raised here."""
+    async def start(
+        cls, folder: Path, settings: ServingSettings, threads: int, environment: Mapping[str, str]
+    ) -> "RemoteModel":
+        """Start the process, and wait until it has the model; what keeps it from that is raised here.
+
+        `environment`: what it is told there, unless we were told something else.
+        """
         ours, theirs = socket.socketpair()
         with theirs:
             line = [sys.executable, "-m", "saccade.serving.child", str(theirs.fileno())]
             # A group of its own: what a terminal tells the server, it tells the model.
             process = subprocess.Popen(
-                line, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=2, start_new_session=True
+                line,
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=2,
+                start_new_session=True,
+                env={**environment, **os.environ},
             )
         model = cls(process)
         await asyncio.get_running_loop().create_unix_connection(lambda: model.wire, sock=ours)

@@ -40,7 +40,9 @@ def serve_folders(folders: Sequence[Path], settings: ServingSettings, open_page:
     listener = _listener(settings)
     host, port = listener.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
-    Display().say(f"serving {', '.join(server.pool.entries)} at {address}")
+    served = [f"serving {', '.join(server.pool.entries)}"] if server.pool.entries else []
+    watched = [f"watching {settings.watch}"] if settings.watch is not None else []
+    Display().say(f"{', '.join(served + watched)} at {address}")
     if open_page or (open_page is None and _has_screen()):
         webbrowser.open(address)
     config = uvicorn.Config(

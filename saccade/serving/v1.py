@@ -10,6 +10,7 @@ from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel
 
 from saccade.serving.clients import client_of
+from saccade.serving.direct import Direct
 from saccade.serving.problems import NotFound, Wrong, as_refused
 from saccade.serving.schemas import (
     Alternatives,
@@ -58,10 +59,9 @@ def told_by(request: TranslateRequest) -> Told:
 STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
 
 
-@router.post("/translate", response_model=TranslateAnswer, responses=PROBLEMS | STREAMED)
 async def translate(request: TranslateRequest, http: Request) -> Response:
     """Translate texts. With `stream`, the answer is server-sent events: `part`, `result`, `done`, `error`."""
-    server, client = await server_of(http), await client_of(http)  # FastAPI takes a fifth of its time to call them
+    server, client = await server_of(http), await client_of(http)
     texts = [request.text] if isinstance(request.text, str) else request.text
     entry = server.choose(request.model, request.source, request.target)
     told = told_by(request)
@@ -71,6 +71,16 @@ async def translate(request: TranslateRequest, http: Request) -> Response:
     answer = await server.translate(texts, entry.name, told, client)
     whole = TranslateAnswer(model=answer.model, results=answer.results, seconds=answer.seconds)
     return Response(whole.model_dump_json(), media_type="application/json")  # what is sound need not be checked again
+
+
+router.add_api_route(
+    "/translate",
+    translate,
+    methods=["POST"],
+    response_model=TranslateAnswer,
+    responses=PROBLEMS | STREAMED,
+    route_class_override=Direct,
+)
 
 
 async def _events(server: Server, texts: list[str], model: str, told: Told, client: str) -> AsyncIterator[str]:

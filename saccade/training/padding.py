@@ -22,8 +22,8 @@ def choose_padding(
     obstacle = None if given is False else _obstacle(config, model, store, device, world)
     if given and obstacle:
         raise SaccadeError(
-            f"training.unpadded=true: {obstacle}; leave it out (a run that began without padding can only go on so: do "
-            "with it what it began with, or train another from it, with --from and another --out)"
+            f"training.unpadded=true: {obstacle}; leave it out (a run that was begun with it goes on with it alone, or "
+            "anew with --restart, or as another from its weights, with --from and another --out)"
         )
     chosen = config.with_changes({"training": {"unpadded": given is not False and obstacle is None}})
     if given is not None or device.type != "cuda":

@@ -4,13 +4,14 @@ import { t, tongue } from "./labels.js";
 import { element, svg } from "./words.js";
 
 const WIDTH = 460, HEIGHT = 220, LEFT = 46, RIGHT = 14, TOP = 10, BOTTOM = 30;
+const DIGIT = 7; // as wide as a digit is, nearly
 const POINTS = 400; // more would not be seen
 
 // Round numbers that divide a range into about `wanted` parts.
 function ticks(low, high, wanted) {
   const rough = (high - low) / wanted || 1;
   const power = 10 ** Math.floor(Math.log10(rough));
-  const step = power * [1, 2, 5, 10].find((each) => each * power >= rough);
+  const step = power * [1, 2, 2.5, 5, 10].find((each) => each * power >= rough);
   const found = [];
   for (let at = Math.ceil(low / step) * step; at <= high + step * 1e-6; at += step) found.push(at);
   return found;
@@ -41,12 +42,14 @@ function lines(title, curves, number) {
   let [low, high] = [Math.min(...values), Math.max(...values)];
   if (low === high) [low, high] = [low - 0.5, high + 0.5];
   const [first, end] = [Math.min(0, ...steps), Math.max(...steps, 1)];
-  const x = (step) => LEFT + ((step - first) / (end - first)) * (WIDTH - LEFT - RIGHT);
+  const marks = ticks(low, high, 4).map((tick) => [tick, number.format(tick)]);
+  const left = Math.max(LEFT, 12 + DIGIT * Math.max(...marks.map(([, text]) => text.length)));
+  const x = (step) => left + ((step - first) / (end - first)) * (WIDTH - left - RIGHT);
   const y = (value) => TOP + ((high - value) / (high - low)) * (HEIGHT - TOP - BOTTOM);
   const parts = [];
-  for (const tick of ticks(low, high, 4)) {
-    parts.push(svg("line", { class: "grid", x1: LEFT, x2: WIDTH - RIGHT, y1: y(tick), y2: y(tick) }));
-    parts.push(label(LEFT - 8, y(tick) + 4, "end", number.format(tick)));
+  for (const [tick, text] of marks) {
+    parts.push(svg("line", { class: "grid", x1: left, x2: WIDTH - RIGHT, y1: y(tick), y2: y(tick) }));
+    parts.push(label(left - 8, y(tick) + 4, "end", text));
   }
   for (const tick of ticks(first, end, 4)) parts.push(label(x(tick), HEIGHT - 10, "middle", number.format(tick)));
   for (const { points, kind } of [...curves].reverse()) {

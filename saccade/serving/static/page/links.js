@@ -46,12 +46,12 @@ export function drawLinks(figure, { source_words: above, target_words: below, al
     svg("g", { transform: `translate(${shift.tops} 0)` }, ...tops.texts),
     svg("g", { transform: `translate(${shift.bottoms} 0)` }, ...bottoms.texts),
   );
-  drawn.addEventListener("pointerover", ({ target }) => {
+  drawn.addEventListener("mouseover", ({ target }) => {
     const word = Number(target.dataset?.word ?? target.dataset?.target ?? NaN);
     if (Number.isNaN(word)) return onpoint(null);
     onpoint(target.classList.contains("source") ? { source: word } : { word });
   });
-  drawn.addEventListener("pointerleave", () => onpoint(null));
+  drawn.addEventListener("mouseleave", () => onpoint(null));
   figure.replaceChildren(drawn);
 }
 

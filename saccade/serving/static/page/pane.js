@@ -96,8 +96,9 @@ export class Pane {
       const span = event.target.closest(".word");
       return span && { line: Number(span.dataset.line), word: Number(span.dataset.word), span };
     };
-    this.output.addEventListener("pointerover", (event) => at(event) && this.onpoint?.(this, at(event)));
-    this.output.addEventListener("pointerleave", () => this.onpoint?.(this, null));
+    // Events of the mouse, as the text has them: those of pointers come first, and leaving the text would put it out.
+    this.output.addEventListener("mouseover", (event) => at(event) && this.onpoint?.(this, at(event)));
+    this.output.addEventListener("mouseleave", () => this.onpoint?.(this, null));
     this.output.addEventListener("focusin", (event) => at(event) && this.onpoint?.(this, at(event)));
     this.output.addEventListener("focusout", () => this.onpoint?.(this, null));
     this.output.addEventListener("click", (event) => {
