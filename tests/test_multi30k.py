@@ -73,7 +73,8 @@ def test_variants_are_tuned_without_a_test_set_and_the_chosen_one_is_tested_once
 def test_the_recipes_load_and_say_how_they_are_run(pair: str) -> None:
     recipe = ROOT / "recipes" / f"multi30k-{pair}-best.yaml"
     training = Config.load(recipe).training
-    assert training.simcut > 0
+    assert training.r_drop is not None
+    assert training.r_drop > 0
     assert training.ema > 0
     for promised in ("saccade train", "saccade evaluate", "benchmarks.multi30k"):
         assert promised in recipe.read_text()

@@ -146,8 +146,8 @@ def test_nothing_is_left_open_and_choices_are_explained(store):
         for name, value in section.model_dump().items()
         if value is None
     }
-    # What is left open there means: no limit, as installed, all heads, as the old folder has it.
-    assert open_settings <= {"max_minutes", "tensorboard", "heads_left", "keep_moments"}
+    # What is left open there means: no limit, as installed, all heads, as the old folder has it, as the model allows.
+    assert open_settings <= {"max_minutes", "tensorboard", "heads_left", "keep_moments", "unpadded"}
     said = "\n".join(reasons + more)
     for word in ("model: transformer tiny", "600 pairs", "dropout", "steps: at most", "learning rate"):
         assert word in said
