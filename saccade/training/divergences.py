@@ -97,8 +97,7 @@ class _ProjectedDivergences(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_total: Tensor, _: Tensor) -> tuple[Tensor, Tensor, None, None, None, None, None]:
         grad_hidden, grad_weight = ctx.saved_tensors
-        grad = grad_total.to(grad_hidden.dtype)
-        return grad_hidden * grad, grad_weight * grad_total.to(grad_weight.dtype), None, None, None, None, None
+        return grad_hidden * grad_total, grad_weight * grad_total, None, None, None, None, None
 
     @staticmethod
     def blocks(hidden: Tensor) -> list[slice]:

@@ -212,7 +212,6 @@ class Trainer:
             warmup=known(settings.warmup_steps),
             total=stage.steps,
         )
-        set_learning_rate(self.optimizer, rate)
         self.model.train()
         self.world.at(f"step {progress.step:,}: waiting for its batches")
         taken = [next(stream) for _ in range(settings.accumulate)]
@@ -226,7 +225,7 @@ class Trainer:
             loss, norm = self.captured.take(batches, tokens, rate)
             self._foretell(self.captured, batches)
         else:
-            loss, norm = self._plain_step(batches, tokens)
+            loss, norm = self._plain_step(batches, tokens, rate)
         if self.average is not None:
             self.average.update(progress.step)
         log.add(loss, norm, tokens)
@@ -257,8 +256,9 @@ class Trainer:
         for line in found.lines():
             self.display.say(line)
 
-    def _plain_step(self, batches: list[Batch], tokens: int) -> tuple[torch.Tensor, torch.Tensor]:
+    def _plain_step(self, batches: list[Batch], tokens: int, rate: float) -> tuple[torch.Tensor, torch.Tensor]:
         """Gradients, and the update by them; returns this rank's part of the loss a token, and their norm."""
+        set_learning_rate(self.optimizer, rate)
         rows = max(len(batch.indices) for batch in batches)
         forget = self.optimizer.zero_grad
         loss = self.micro.spared(lambda pieces: self._gradients(batches, tokens, pieces), rows, forget)

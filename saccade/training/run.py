@@ -192,7 +192,7 @@ def _run(
         padding = "" if config.training.subword_dropout else f"; padding {batcher.waste():.1%}"
         display.say(
             f"model: {count_parameters(model):,} parameters on {describe_device(device)}, {config.training.precision}"
-            f"{padding} in {len(batcher.shapes)} shapes"
+            f"{padding} in {len(batcher.shapes)} shape{'s' if len(batcher.shapes) > 1 else ''}"
         )
         if batcher.oversized:
             display.say(f"batches: {batcher.oversized:,} pairs are longer than training.batch_tokens and go alone")
