@@ -18,6 +18,7 @@ from served import serving, wait_until
 import saccade
 from saccade.errors import SaccadeError
 from saccade.serving import replicas
+from saccade.serving.keeping import KEEPING, TAKEN
 from saccade.serving.problems import Busy, TooLarge, TooMany
 from saccade.serving.schemas import Part
 from saccade.serving.wire import Frame, Wire, error_of, problem_of
@@ -294,3 +295,18 @@ def test_a_long_text_is_made_ready_beside_the_others_and_answers_the_same(served
     assert refused.status_code == 400
     assert "more than the" in refused.json()["error"]
     wait_until(lambda: served.server.requests == 0)
+
+
+@pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="malloc is told by the environment where it is glibc's"
+)
+@pytest.mark.parametrize("told", [True, False])
+def test_a_process_that_keeps_memory_has_it_from_the_start(told):
+    told_so = {name: str(size) for name, size in KEEPING.items()} if told else {}
+    code = (
+        "import psutil, os; from saccade.serving.keeping import take_what_will_be_kept as take\n"
+        "of = psutil.Process(os.getpid()).memory_info; before = of().rss; take(); print(of().rss - before)"
+    )
+    line = [sys.executable, "-c", code]
+    grown = int(subprocess.run(line, env=os.environ | told_so, check=True, capture_output=True, text=True).stdout)
+    assert grown > 0.8 * TAKEN if told else grown < 0.1 * TAKEN

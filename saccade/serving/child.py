@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 
 from saccade.errors import SaccadeError
+from saccade.serving.keeping import take_what_will_be_kept
 from saccade.serving.listening import Event, Stop
 from saccade.serving.logs import log_to_stderr
 from saccade.serving.loops import quickest_loop, settled
@@ -62,6 +63,7 @@ class Child:
             folder, settings = Path(how["folder"]), ServingSettings.model_validate(how["settings"])
             torch.set_num_threads(how["threads"])
             self._model = LocalModel.load(folder, settings, asyncio.get_running_loop())
+            take_what_will_be_kept()
         except Exception as error:
             if not isinstance(error, SaccadeError):
                 log.exception("model not loaded")

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import torch
 
 from saccade.folder import WEIGHTS
+from saccade.serving.keeping import KEEPING
 from saccade.serving.listening import Stop, Tell
 from saccade.serving.model import Asked, State
 from saccade.serving.remote import RemoteModel
@@ -19,10 +20,6 @@ from saccade.training.checkpoint import parameters_in
 SMALL = 20_000_000  # parameters; a step of more is worth sharing between threads
 MOST = 4  # processes of a small model, unless more are asked for
 TOGETHER = 16  # texts of a request that go to one process, though another has less to do
-# A step's tensors take and free some megabytes, which malloc gives back to the system and has to be given anew, filled
-# with zeros: 70 pages and a tenth of the processor's time a request of the demo's model. Told so, it keeps them. A
-# large model's steps are long beside that, and it would only keep 100 MB more.
-KEEPING = {"MALLOC_MMAP_THRESHOLD_": 32 << 20, "MALLOC_TRIM_THRESHOLD_": 128 << 20, "MALLOC_TOP_PAD_": 16 << 20}
 
 
 class Shares(NamedTuple):
