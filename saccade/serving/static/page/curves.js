@@ -51,7 +51,11 @@ function lines(title, curves, number) {
     parts.push(svg("line", { class: "grid", x1: left, x2: WIDTH - RIGHT, y1: y(tick), y2: y(tick) }));
     parts.push(label(left - 8, y(tick) + 4, "end", text));
   }
-  for (const tick of ticks(first, end, 4)) parts.push(label(x(tick), HEIGHT - 10, "middle", number.format(tick)));
+  for (const tick of ticks(first, end, 4)) {
+    const text = number.format(tick);
+    const inside = x(tick) + (DIGIT * text.length) / 2 < WIDTH - 2; // else it would be cut off
+    parts.push(label(inside ? x(tick) : WIDTH - 2, HEIGHT - 10, inside ? "middle" : "end", text));
+  }
   for (const { points, kind } of [...curves].reverse()) {
     const path = thin(points).map(([step, value]) => `${x(step).toFixed(1)},${y(value).toFixed(1)}`).join(" ");
     parts.push(svg("polyline", { points: path, class: kind }));
