@@ -44,6 +44,17 @@ def test_answers_are_those_of_the_model_itself(served, trained):
     assert child_of(served).pid != os.getpid()
 
 
+def alike(one, other):
+    """Equal but for the last digits of numbers, which depend on what was at work beside them."""
+    if isinstance(one, float) or isinstance(other, float):
+        return one == pytest.approx(other, abs=1e-3)
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(alike, one, other))
+    return one == other
+
+
 def test_everything_that_can_be_asked_is_asked_of_the_other_process(served, trained):
     with serving(trained, cache=0) as here:
         for path, body in (
@@ -58,7 +69,7 @@ def test_everything_that_can_be_asked_is_asked_of_the_other_process(served, trai
             there, near = (httpx.post(f"{url}{path}", json=body, timeout=30).json() for url in (served.url, here.url))
             for answer in (there, near):
                 answer.pop("seconds", None)
-            assert json.dumps(there)[:4000] == json.dumps(near)[:4000], path
+            assert alike(there, near), f"{path}: {json.dumps(there)[:2000]} and {json.dumps(near)[:2000]}"
 
 
 def test_what_the_model_refuses_is_refused_in_the_same_words(served):
