@@ -16,8 +16,10 @@ from starlette.exceptions import HTTPException
 
 from saccade.errors import SaccadeError
 from saccade.serving import libretranslate, page, reference, v1
+from saccade.serving.direct import Direct
+from saccade.serving.failures import answer_to
 from saccade.serving.gate import Gate
-from saccade.serving.problems import Refused, as_refused
+from saccade.serving.problems import Refused
 from saccade.serving.security import SecurityHeaders, protect
 from saccade.serving.server import Server
 
@@ -45,14 +47,12 @@ def create_app(server: Server) -> FastAPI:
     app.state.server = server
     for room in (v1, reference, libretranslate, page):
         app.router.routes.extend(room.router.routes)  # one router within another asks twice
+    app.add_middleware(Direct, calls=v1.DIRECT)
     protect(app, server.settings)
     app.add_middleware(Gate, server=server)
     app.add_middleware(SecurityHeaders)
-    app.add_exception_handler(HTTPException, _unknown)
-    app.add_exception_handler(Refused, _refused)
-    app.add_exception_handler(SaccadeError, _refused)
-    app.add_exception_handler(RequestValidationError, _invalid)
-    app.add_exception_handler(Exception, _failed)
+    for kind in (HTTPException, Refused, SaccadeError, RequestValidationError, Exception):
+        app.add_exception_handler(kind, _problem)
 
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]
 
@@ -80,28 +80,5 @@ def _described(app: FastAPI) -> dict[str, Any]:
     return app.openapi_schema
 
 
-async def _refused(request: Request, error: Exception) -> JSONResponse:
-    refused = as_refused(error)
-    assert refused is not None
-    headers = {} if refused.retry_after is None else {"Retry-After": str(refused.retry_after)}
-    return JSONResponse({"error": str(refused)}, refused.status, headers)
-
-
-async def _invalid(request: Request, error: Exception) -> JSONResponse:
-    """What does not fit the shapes, in the same words as any other problem."""
-    assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"] if part != "body") or "the request"
-    return JSONResponse({"error": f"{where}: {first['msg']}"}, 400)
-
-
-async def _unknown(request: Request, error: Exception) -> JSONResponse:
-    """A path that is none, or a way to ask that it does not know."""
-    assert isinstance(error, HTTPException)
-    return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
-
-
-async def _failed(request: Request, error: Exception) -> JSONResponse:
-    """What is ours to mend is in the log, and no business of a client's."""
-    log.error("request failed", exc_info=error)
-    return JSONResponse({"error": "something went wrong here, and is in the server's log"}, 500)
+async def _problem(request: Request, error: Exception) -> JSONResponse:
+    return answer_to(error)

@@ -31,6 +31,8 @@ class AnswerCache:
 
     def put(self, key: Hashable, result: Result) -> None:
         """Keep an answer, if it is not larger than all that may be kept."""
+        if self.most < OVERHEAD:
+            return
         size = OVERHEAD + len(result.model_dump_json()) + len(repr(key))
         if size > self.most or key in self._kept:
             return

@@ -87,7 +87,9 @@ class Replicas:
 
     def _divided(self, asked: Asked) -> list[Asked]:
         """The request in as many parts as it is worth; those of like place in it apart, so that all are alike long."""
-        count = max(1, min(len(self.models), len(asked.texts) // TOGETHER))
+        count = min(len(self.models), len(asked.texts) // TOGETHER)
+        if count < 2:
+            return [asked]
         return [
             replace(asked, texts=asked.texts[i::count], prefixes=asked.prefixes and asked.prefixes[i::count])
             for i in range(count)

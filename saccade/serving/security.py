@@ -10,14 +10,15 @@ import ipaddress
 import logging
 import math
 import re
+from functools import lru_cache
 
 from fastapi import FastAPI, Request
-from fastapi.responses import JSONResponse
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from saccade.errors import SaccadeError
+from saccade.serving.failures import refusal
 from saccade.serving.keys import KeyRing
 from saccade.serving.problems import Refused, TooMany
 from saccade.serving.rates import Buckets, Rate
@@ -58,6 +59,7 @@ class Forbidden(Refused):
     status = 403
 
 
+@lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach it."""
     if host == "localhost" or host.endswith(".localhost"):
@@ -102,24 +104,25 @@ class Guard:
 
         What is refused is a `Refused`: no key, a wrong one, or too many requests.
         """
-        # State that a middleware left; a request is counted once.
-        state = request.state
-        if getattr(state, "client", None) is not None:
-            return str(state.client)
-        address = request.client.host if request.client is not None else ""
-        token = token or _token_of(request.headers)
+        # What a middleware left; a request is counted once.
+        state = request.scope.setdefault("state", {})
+        if "client" not in state:
+            state["client"] = self._client_of(request, token)
+        return str(state["client"])
+
+    def _client_of(self, request: Request, token: str | None) -> str:
+        address = request.scope["client"][0] if request.scope.get("client") else ""
         if self.ring is None:
-            state.client = self._counted(f"address {address}", self._rate)
-        elif token is None:
+            return self._counted(f"address {address}", self._rate)
+        token = token or _token_of(request.headers)
+        if token is None:
             self._counted(f"without a key {address}", Rate.parse(OPEN_RATE))
             raise NoKey("Please contact the server operator to get an API key")
-        else:
-            holder = self.ring.holder(token)
-            if holder is None:
-                self._counted(f"without a key {address}", Rate.parse(OPEN_RATE))
-                raise WrongKey("Invalid API key")
-            state.client = self._counted(f"key {holder.name}", holder.rate)
-        return str(state.client)
+        holder = self.ring.holder(token)
+        if holder is None:
+            self._counted(f"without a key {address}", Rate.parse(OPEN_RATE))
+            raise WrongKey("Invalid API key")
+        return self._counted(f"key {holder.name}", holder.rate)
 
     def _counted(self, client: str, rate: Rate | None) -> str:
         wait = None if rate is None else self._buckets.take(client, rate)
@@ -163,7 +166,7 @@ class _Keys:
             try:
                 self.guard.admit(Request(scope))
             except Refused as refused:
-                await _problem(refused)(scope, receive, send)
+                await refusal(refused)(scope, receive, send)
                 return
         await self.app(scope, receive, send)
 
@@ -198,7 +201,7 @@ class _Doors:
         if refused is None:
             await self.app(scope, receive, send)
         else:
-            await _problem(refused)(scope, receive, send)
+            await refusal(refused)(scope, receive, send)
 
     def _refused(self, headers: Headers, method: str) -> Refused | None:
         host = headers.get("host", "")
@@ -219,8 +222,3 @@ def _name_of(host: str) -> str:
     if host.startswith("["):
         return host.partition("]")[0][1:]
     return host.partition(":")[0].rstrip(".")
-
-
-def _problem(refused: Refused) -> JSONResponse:
-    headers = {} if refused.retry_after is None else {"Retry-After": str(refused.retry_after)}
-    return JSONResponse({"error": str(refused)}, refused.status, headers)

@@ -1,6 +1,5 @@
 """What a request asks of its translations, whatever protocol it came by."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -52,6 +51,8 @@ class Told:
             if not isinstance(search.get("banned", []), list):
                 raise Wrong(f'search.banned={search["banned"]!r} is no list of words; write ["word"]')
             search["banned"] = [*search.get("banned", ()), *self.banned]
+        if not search:
+            return search
         for name, asked in search.items():
             if isinstance(asked, float) and not math.isfinite(asked):
                 raise Wrong(f"search.{name}={asked} is no number")
@@ -77,8 +78,5 @@ class Told:
 
     def key(self) -> str:
         """The same for requests that are told the same, but for their prefixes."""
-        shown = [self.search, self.glossary, self.must, self.banned, self.n_best]
-        shown += [self.alignments, self.tokens, self.scores]
-        return json.dumps(
-            [dict(part) if isinstance(part, Mapping) else part for part in shown], sort_keys=True, default=str
-        )
+        shown = [sorted(self.search.items()), sorted(self.glossary.items()), tuple(self.must), tuple(self.banned)]
+        return repr([*shown, self.n_best, self.alignments, self.tokens, self.scores])

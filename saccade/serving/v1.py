@@ -10,7 +10,7 @@ from fastapi.responses import Response, StreamingResponse
 from pydantic import BaseModel
 
 from saccade.serving.clients import client_of
-from saccade.serving.direct import Direct
+from saccade.serving.direct import Call
 from saccade.serving.problems import NotFound, Wrong, as_refused
 from saccade.serving.schemas import (
     Alternatives,
@@ -79,8 +79,8 @@ router.add_api_route(
     methods=["POST"],
     response_model=TranslateAnswer,
     responses=PROBLEMS | STREAMED,
-    route_class_override=Direct,
 )
+DIRECT = {"/v1/translate": Call(router.routes[-1], TranslateRequest, translate)}
 
 
 async def _events(server: Server, texts: list[str], model: str, told: Told, client: str) -> AsyncIterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
+from pydantic_core import PydanticSerializationError, to_json
 
 from saccade.serving.problems import KINDS, Refused
 
@@ -22,8 +23,12 @@ class Frame(NamedTuple):
 
     @classmethod
     def of(cls, number: int, what: str, how: Any = None) -> "Frame":
-        text = how.model_dump_json() if isinstance(how, BaseModel) else json.dumps(how)
-        return cls(number, what, text.encode())
+        if isinstance(how, BaseModel):
+            return cls(number, what, how.model_dump_json().encode())
+        try:
+            return cls(number, what, to_json(how))
+        except PydanticSerializationError:  # halves of surrogate pairs, which it cannot write
+            return cls(number, what, json.dumps(how).encode())
 
     @property
     def how(self) -> Any:
