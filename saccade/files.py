@@ -1,6 +1,7 @@
 """Files that are there whole or not at all."""
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -64,6 +65,46 @@ def read_json(path: Path, remedy: str) -> dict[str, Any]:
         return dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise SaccadeError(f"{path}: cannot be read ({error}); {remedy}") from None
+
+
+@contextmanager
+def alone(path: str | Path, remedy: str) -> Iterator[None]:
+    """Refuse to be the second process of this machine that is at work on a file or a folder, which need not be there.
+
+    The system holds the lock and drops it however this process ends; where there are no locks, nobody is refused.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield
+        return
+    name = hashlib.sha256(os.fsencode(Path(path).resolve())).hexdigest()[:24]
+    try:
+        file = open(Path(tempfile.gettempdir()) / f"saccade-{os.getuid()}-{name}.lock", "a+")  # noqa: SIM115
+    except OSError:
+        yield
+        return
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            raise SaccadeError(
+                f"{path}: process {file.read() or '?'} is at work there; wait until it has ended, or {remedy}"
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def digest(path: str | Path) -> str:
+    """What a file holds, in 16 letters."""
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()[:16]
 
 
 def remove_folder(folder: Path) -> None:

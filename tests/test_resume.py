@@ -447,3 +447,16 @@ def prepare_until(config: Config, folder: Path, operations: int) -> None:
     die_before_operation(operations)
     with contextlib.suppress(KeyboardInterrupt):
         prepare(config, folder, Display(quiet=True))
+
+
+def test_two_runs_do_not_train_in_one_folder(tmp_path: Path, tiny: list[str], start: Start) -> None:
+    folder = tmp_path / "run"
+    first = start(api.train, *tiny, *LONG, "training.max_steps=100000", out=folder, quiet=True)
+    wait_until(lambda: (folder / "resume" / "log.jsonl").exists() or any(folder.glob("resume/step-*")), first)
+    with pytest.raises(SaccadeError, match=rf"run: process {first.pid} is at work there; .* choose another --out"):
+        api.train(*tiny, *LONG, "training.max_steps=100000", out=folder, quiet=True)
+    first.kill()
+    first.join()
+    again = start(api.train, *tiny, *LONG, out=folder, restart=True, quiet=True)  # a killed run is in nobody's way
+    again.join()
+    assert again.exitcode == 0

@@ -1,6 +1,8 @@
 """Lines are written as soon as they are ready, in order, in constant memory; a run that was killed goes on."""
 
+import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -19,8 +21,10 @@ from saccade import SaccadeError
 from saccade.__main__ import main
 from saccade.commands.app import WINDOW
 from saccade.data.lines import read_lines
+from saccade.files import alone
 from saccade.text.pipeline import Pipeline
 from saccade.text.streaming import may_wait, resumed, window_of, windows
+from saccade.text.work import TranslationWork
 
 LINES = [f"March {1 + n % 28}, {1900 + n}{' or seventeen' * (n % 3)}" for n in range(150)]
 
@@ -327,3 +331,60 @@ def test_the_benchmark_of_long_files_sees_what_is_missing_and_what_is_out_of_pla
     with written([right[100], "another", *right[102:]], partial) as run:
         seen = watch(run, file, tmp_path / "out", 300, None, before=100, skip=before)
     assert (seen.samples[-1].lines, seen.otherwise) == (300, 1)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--beam", "2"], "beam: "),
+        (["--beam", "1", "--min-length", "3"], "min_length: "),
+        (["--beam", "1", "--must", "Mai"], "always: "),
+    ],
+)
+def test_a_file_is_not_gone_on_with_by_other_settings(
+    trained: Path, command: Command, tmp_path: Path, options: list[str], named: str
+) -> None:
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.write_text("".join(line + "\n" for line in LINES[:70]))
+    begin_with_settings(trained, out, beam=1)
+    refused = command("translate", trained, "-i", source, "-o", out, "--resume", *options)
+    assert refused.status == 2
+    said = " ".join(refused.err.split())
+    assert named in said
+    assert "was begun with" in said
+    assert (tmp_path / "out.partial").read_text() == "kept\n" * 65, "nothing of it is lost"
+    assert command("translate", trained, "-i", source, "-o", out, "--resume", "--beam", 1).status == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in", "out"]
+
+
+def test_a_file_is_not_gone_on_with_by_another_model(
+    trained: Path, second: Path, command: Command, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(trained, folder)
+    (tmp_path / "in").write_text("".join(line + "\n" for line in LINES[:70]))
+    begin_with_settings(folder, tmp_path / "out", beam=1)
+    with open(folder / "model.safetensors", "r+b") as weights:  # trained anew in the same place
+        weights.seek(-4, os.SEEK_END)
+        weights.write(b"\x00\x00\x80\x3f")
+    refused = command("translate", folder, "-i", tmp_path / "in", "-o", tmp_path / "out", "--resume", "--beam", 1)
+    assert refused.status == 2
+    assert "contents of" in refused.err
+    assert "model.safetensors" in refused.err
+
+
+def test_one_process_at_a_time_goes_on_with_a_file(trained: Path, command: Command, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("one\n")
+    with alone(tmp_path / "out", "wait"):
+        refused = command("translate", trained, "-i", tmp_path / "in", "-o", tmp_path / "out", "--resume")
+    assert refused.status == 2
+    assert f"process {os.getpid()} is at work there" in " ".join(refused.err.split())
+    assert command("translate", trained, "-i", tmp_path / "in", "-o", tmp_path / "out", "--resume").status == 0
+
+
+def begin_with_settings(folder: Path, out: Path, **search: object) -> None:
+    """As a run leaves it that was killed after 65 lines."""
+    told = TranslationWork((str(folder),), search=search).told()
+    with contextlib.suppress(KeyboardInterrupt), resumed(out, told=told) as (file, _):
+        file.write("kept\n" * 65)
+        raise KeyboardInterrupt

@@ -171,7 +171,7 @@ def translate(
     with (
         writing(output),
         _worker(work, ray) as translated,
-        _output(output, resume, numbered=bool(n_best)) as (file, done),
+        _output(output, work.told() if resume else None, numbered=bool(n_best)) as (file, done),
         Display(quiet=typed).task("translating") as progress,
     ):
         for i, written in translated(waiting(done), progress):
@@ -241,22 +241,25 @@ def _shown(progress: Callable[[int], None], before: int, done: int) -> None:
 
 
 @contextmanager
-def _output(output: str, resume: bool, numbered: bool) -> Iterator[tuple[IO[str], int]]:
-    """What to write to, as UTF-8 with \\n whatever the locale says, and how many lines of the source are done."""
+def _output(output: str, told: dict[str, Any] | None, numbered: bool) -> Iterator[tuple[IO[str], int]]:
+    """What to write to, as UTF-8 with \\n whatever the locale says, and how many lines of the source are done.
+
+    `told`: what its lines depend on, if it is to be gone on with.
+    """
     from saccade.files import written_atomically
     from saccade.text.streaming import resumed
 
     # A pipe or a device is written to; only a file is put in place whole.
     if output == "-" or (Path(output).exists() and not Path(output).is_file()):
-        if resume:
+        if told is not None:
             raise SaccadeError(f"--resume needs a file to go on with, not {output}; name one with --output")
         if output == "-":
             yield _utf8(sys.stdout), 0
             return
         with open(output, "w", encoding="utf-8", newline="\n") as file:
             yield file, 0
-    elif resume:
-        with resumed(_resolved(output), numbered) as going_on:
+    elif told is not None:
+        with resumed(_resolved(output), numbered, told) as going_on:
             yield going_on
     else:
         with written_atomically(_resolved(output)) as path, open(path, "w", encoding="utf-8", newline="\n") as file:

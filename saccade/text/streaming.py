@@ -4,21 +4,22 @@ What is held is a window, whatever the length of the file. A file is cut into wi
 that a run that was stopped and resumed translates the very batches of the run that was not.
 """
 
+import json
 import os
 import queue
 import stat
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from saccade.data.lines import STANDARD_INPUT
 from saccade.errors import SaccadeError
-from saccade.files import flushed, writing
+from saccade.files import alone, flushed, read_json, write_text, writing
 
 FIRST_WINDOW = 64  # lines: the first answers come soon, and the windows double until they are worth sorting by length
 BLOCK = 1 << 16  # bytes of a partial file that are counted at once
@@ -91,24 +92,44 @@ def _arriving(lines: Iterator[str], most: int) -> Iterator[list[str]]:
 
 
 @contextmanager
-def resumed(path: Path, numbered: bool = False) -> Iterator[tuple[IO[str], int]]:
+def resumed(path: Path, numbered: bool = False, told: Mapping[str, Any] | None = None) -> Iterator[tuple[IO[str], int]]:
     """A file to go on with: yields it, open at its end, and how many lines of the source are done.
 
     It lies beside as `path.partial`, and takes `path`'s place when all is done. A last line that was cut off is written
     again. With `numbered`, lines begin with the number of their source, which may have several: its last is done again.
+    `told`: what its lines depend on, kept beside it; who goes on must have been told the same.
     """
-    partial = path.with_name(path.name + ".partial")
+    partial, note = path.with_name(path.name + ".partial"), path.with_name(path.name + ".partial.json")
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial.touch()
-    with open(partial, "r+b") as file:
-        done, size = _complete(file, numbered)
-        file.truncate(size)
-    with open(partial, "a", encoding="utf-8", newline="\n") as text:
-        yield text, done
-    with writing(path):
-        flushed(partial)
-        os.replace(partial, path)
-        flushed(path.parent)
+    with alone(path, "write to another file"):
+        partial.touch()
+        with open(partial, "r+b") as file:
+            done, size = _complete(file, numbered)
+            if told is not None:
+                _tell(note, partial, told, begun=size > 0)
+            file.truncate(size)
+        with open(partial, "a", encoding="utf-8", newline="\n") as text:
+            yield text, done
+        with writing(path):
+            flushed(partial)
+            os.replace(partial, path)
+            note.unlink(missing_ok=True)
+            flushed(path.parent)
+
+
+def _tell(note: Path, partial: Path, told: Mapping[str, Any], begun: bool) -> None:
+    """Keep what a file is made by, or compare it with what it was begun by."""
+    now = json.loads(json.dumps(told))
+    if begun and note.exists():
+        was = read_json(note, f"remove it to go on with {partial} all the same")
+        differing = [name for name in {**was, **now} if was.get(name) != now.get(name)]
+        if differing:
+            name = differing[0]
+            raise SaccadeError(
+                f"{name}: {partial} was begun with {was.get(name)}, and now it is {now.get(name)}; tell it what it was "
+                "begun with, or remove it to begin anew"
+            )
+    write_text(note, json.dumps(now, ensure_ascii=False, indent=1) + "\n")
 
 
 def _complete(file: IO[bytes], numbered: bool) -> tuple[int, int]:

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from saccade.folder import load
+from saccade.files import digest
+from saccade.folder import WEIGHTS, load
 from saccade.generation.columns import Columns
 from saccade.generation.rerank import Judge
 from saccade.text.glossary import Glossary
@@ -39,6 +41,15 @@ class TranslationWork:
     def open(self) -> "Opened":
         """Load the models."""
         return Opened(self)
+
+    def told(self) -> dict[str, Any]:
+        """What the lines of a file depend on, whatever machine and engine writes them: by what the user calls it."""
+        read = [Path(folder) / WEIGHTS for folder in self.folders]
+        read += [Path(self.rerank[0]) / WEIGHTS] if self.rerank else []
+        read += [Path(self.glossary)] if self.glossary else []
+        contents = {f"contents of {path}": digest(path) for path in read}
+        how = {"mean": self.mean, "rerank": self.rerank, "glossary": self.glossary} | self.columns._asdict()
+        return {"folders": self.folders, **how, **self.search, **contents}
 
 
 class Opened:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ from saccade.errors import SaccadeError
 from saccade.evaluation.metrics import bleu, metrics_for, score_corpus, tokenizer_for
 from saccade.evaluation.perplexity import perplexity
 from saccade.export import fit
-from saccade.files import remove_folder, sweep_partials, writing
+from saccade.files import alone, remove_folder, sweep_partials, writing
 from saccade.folder import CONFIG, RECORD, WEIGHTS, write_record
 from saccade.models.build import build_model, count_parameters, in_one_sequence, longest_sequence
 from saccade.models.packing import pack
@@ -49,6 +50,8 @@ from saccade.training.objectives import CrossEntropy
 from saccade.training.padding import choose_padding
 from saccade.translator import Translator
 
+ELSEWHERE = "choose another --out"
+
 
 def train(
     config: Config,
@@ -65,7 +68,7 @@ def train(
     `out` holds. `mapper`: where the corpus is prepared. Raises KeyboardInterrupt, after saving, when the run was
     interrupted.
     """
-    with writing(out, "choose another --out"), join(config.training) as world:
+    with writing(out, ELSEWHERE), join(config.training) as world, _ours(out, world):
         base = Path(start_from) if start_from is not None else None
         return _run(config, Path(out), base, restart, display or Display(), world, mapper)
 
@@ -80,9 +83,14 @@ def prepare_folder(
     mapper: Mapper | None = None,
 ) -> Prepared:
     """Prepare the corpus of a run in the folder `out`, and do not train: `train` then finds it done."""
-    with writing(out, "choose another --out"):
+    with writing(out, ELSEWHERE), alone(out, ELSEWHERE):
         base = Path(start_from) if start_from is not None else None
         return _begin(config, Path(out), base, restart, display or Display(), World(), mapper)[0]
+
+
+def _ours(out: str | Path, world: World) -> AbstractContextManager[None]:
+    """No other run in that folder meanwhile: the first rank sees to it for all."""
+    return alone(out, ELSEWHERE) if world.is_first else nullcontext()
 
 
 def _begin(
