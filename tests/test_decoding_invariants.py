@@ -14,6 +14,7 @@ from models_under_test import MODELS, make, sentences
 from test_invariants import answers, assert_same, forced
 
 import saccade
+from saccade.attention.multihead import Joint, KeyValue, Step
 from saccade.data.batching import collate
 from saccade.generation.captured import Captured, replayed
 from saccade.generation.loop import generate
@@ -218,6 +219,17 @@ def test_steps_over_fixed_storage_find_what_the_loop_finds(name, kind, calls, mo
             found = replayed(*parts)
         for a, b in zip(found, expected, strict=True):
             assert_same(a, b)
+
+
+def test_storage_in_one_tensor_is_filled_as_storage_in_two():
+    qkv = torch.randn(3, 2, 4, 3, 8)  # (2 sentences, 4 heads, 3 rows of a beam, 8 wide)
+    apart = KeyValue(torch.zeros(2, 4, 15, 8), torch.zeros(2, 4, 15, 8))
+    joint = Joint.of(torch.zeros(2, 2, 4, 15, 8)).up_to(12)
+    for position in (0, 3):
+        q, read = Step(torch.tensor(position), 4, 3).take(joint, qkv)
+        expected = Step(position, position + 1, 3).take(apart, qkv)[1]
+        assert torch.equal(q, qkv[0])
+        assert all(map(torch.equal, read.up_to(3 * position + 3), expected))
 
 
 def test_what_is_captured_goes_with_its_model():

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from saccade.attention.multihead import Joint
 from saccade.data.tokenizers import BOS, EOS, PAD
 from saccade.generation.rules import Forbid, Rule, end_at_limit
 from saccade.generation.search import Beam, BeamRun, Ended, Greedy, Hypothesis, Search, top
@@ -149,9 +150,9 @@ class Captured:
         assert isinstance(state, TransformerState)
         state = state.beams(self.size)
         assert state.caches is not None
-        for part in (part for layer in state.caches for part in layer):
-            part.zero_()  # what is masked must be a number all the same
-        return replace(state, position=self.position, padded=True)
+        # A tensor for keys and values together, written in one call; what is masked must be a number all the same.
+        caches = tuple(Joint.of(layer.keys.new_zeros(2, *layer.keys.shape)) for layer in state.caches)
+        return replace(state, caches=caches, position=self.position, padded=True)
 
     def _captured(self, work: Callable[[], None]) -> Callable[[], None]:
         """The work as a graph to replay."""

@@ -116,8 +116,9 @@ class LeanLayer:
         apply, (enter, look, _, _, inner, outer) = self.apply, self.matrices
         first, second, third = self.norms
         size, H, D, pre = step.size, self.heads, self.head_width, self.pre
-        q, k, v = apply(first(y) if pre else y, *enter).view(-1, size, 3, H, D).permute(2, 0, 3, 1, 4).unbind()
-        found = self.attend(q, *step.write(cache, k, v), looks[0])
+        qkv = apply(first(y) if pre else y, *enter).view(-1, size, 3, H, D).permute(2, 0, 3, 1, 4)
+        q, (keys, values) = step.take(cache, qkv)
+        found = self.attend(q, keys, values, looks[0])
         y = self._leave(y, apply(found.transpose(1, 2).reshape(-1, H * D), *look))
         y = y if pre else first(y)
         y = self._leave(y, self._cross(second(y) if pre else y, memory, absorbed, looks[1], size))

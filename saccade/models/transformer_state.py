@@ -126,7 +126,7 @@ class TransformerState:
         assert self.caches is not None
         return replace(
             self,
-            caches=tuple(KeyValue(*(part[:, :, : window * self.size] for part in cache)) for cache in self.caches),
+            caches=tuple(cache.up_to(window * self.size) for cache in self.caches),
             path=None if self.path is None else self.path[:, :, :window],
         )
 
