@@ -16,6 +16,7 @@ so W_q is absorbed into the keys and W_o into the values when the sentence has b
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -77,13 +78,11 @@ class Looks:
         return found
 
 
-WITH_RELU = (packed_linear, few_rows)  # products that can do it in the same call
-
-
 class Calls(NamedTuple):
     """How a machine is best asked for what a layer's step is made of."""
 
     apply: Callable[..., Tensor]  # x Wᵀ + b
+    with_relu: Callable[..., Tensor] | None  # max(0, x Wᵀ + b), where that is one call
     matrix: Callable[[Any], Tensor]  # W of a linear layer, as `apply` reads it
     attend: Callable[[Tensor, Tensor, Tensor, Looks], Tensor]  # (N, H, rows, D)
 
@@ -101,6 +100,7 @@ class LeanLayer:
         self.pre = bool(around[0].pre)
         self.scale = float(around[0].scale)
         self.gated, self.activation = feed.gated, feed.activation
+        self.with_relu = calls.with_relu if self.activation is F.relu and not self.gated else None
         self.heads, self.head_width = attention.shape.heads, attention.shape.head_width
 
     def __call__(
@@ -137,8 +137,8 @@ class LeanLayer:
         return self.apply(found.transpose(1, 2).reshape(-1, H * D), *tell)
 
     def _inner(self, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        if self.activation is F.relu and self.apply in WITH_RELU and not self.gated:
-            return self.apply(x, weight, bias, "relu")
+        if self.with_relu is not None:
+            return self.with_relu(x, weight, bias)
         h = self.apply(x, weight, bias)
         if not self.gated:
             return self.activation(h)
@@ -167,14 +167,24 @@ def _in_one(q: Tensor, k: Tensor, v: Tensor, looks: Looks) -> Tensor:
     return F.scaled_dot_product_attention(q, k, v, looks.bias(q))
 
 
+def _relu_of_sums(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """The ReLU where the product adds its bias. (The GELU to be had there is the tanh form on a GPU; ours is not.)"""
+    if x.dtype is not weight.dtype or torch.is_autocast_enabled(x.device.type):  # which knows no such call
+        return F.linear(x, weight, bias).relu_()
+    return torch._addmm_activation(bias, x, weight.t())
+
+
 def on_cpu(order: str) -> Calls:
     """`order`: of the weights."""
-    return Calls(PRODUCTS[order], lambda linear: linear.laid_out(order), _in_parts)
+    product = PRODUCTS[order]
+    with_relu = partial(product, then="relu") if product in (packed_linear, few_rows) else None
+    return Calls(product, with_relu, lambda linear: linear.laid_out(order), _in_parts)
 
 
 def on_gpu(order: str) -> Calls:
     """Weights as they are, whatever the order."""
-    return Calls(F.linear, lambda linear: linear.weight, _in_one)
+    with_relu = _relu_of_sums if hasattr(torch, "_addmm_activation") else None  # not one of torch's public names
+    return Calls(F.linear, with_relu, lambda linear: linear.weight, _in_one)
 
 
 def _norm(norm: nn.Module) -> Callable[[Tensor], Tensor]:
