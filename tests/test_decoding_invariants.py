@@ -244,13 +244,14 @@ def test_what_is_captured_goes_with_its_model():
     assert gone() is None
 
 
-def test_a_capture_that_fails_leaves_the_work_to_the_loop(monkeypatch):
+@pytest.mark.parametrize("error", [RuntimeError, OSError, type("TritonError", (Exception,), {})])
+def test_a_capture_that_fails_leaves_the_work_to_the_loop(error, monkeypatch):
     model = make("transformer pre-norm")
     source = torch.randint(4, 20, (2, 5))
     mask, limits = torch.ones_like(source, dtype=torch.bool), torch.tensor([5, 6])
 
     def fails(self, window):
-        raise RuntimeError("out of memory")
+        raise error("out of memory")
 
     monkeypatch.setattr(Captured, "_step_over", fails)
     with torch.inference_mode(), pytest.warns(UserWarning, match="goes on without: out of memory"):

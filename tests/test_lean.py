@@ -112,7 +112,7 @@ def test_what_trains_or_needs_more_than_these_calls_goes_through_its_layers():
 @torch.inference_mode()
 def test_the_relu_in_a_product_is_the_relu_of_the_product(dtype):
     x, weight, bias = (torch.randn(*shape, dtype=dtype) for shape in ((5, 24), (40, 24), (40,)))
-    with_relu = on_gpu("columns").with_relu
+    with_relu = on_gpu("columns", False).with_relu
     assert with_relu is not None
     torch.testing.assert_close(with_relu(x, weight, bias), F.linear(x, weight, bias).relu())
 
@@ -121,6 +121,6 @@ def test_the_relu_in_a_product_is_the_relu_of_the_product(dtype):
 def test_a_product_with_relu_is_computed_in_the_type_that_autocast_asks_for():
     x, weight, bias = torch.randn(5, 24), torch.randn(40, 24), torch.randn(40)
     with torch.autocast("cpu", torch.bfloat16):
-        found = on_gpu("columns").with_relu(x, weight, bias)
+        found = on_gpu("columns", False).with_relu(x, weight, bias)
         assert torch.equal(found, F.linear(x, weight, bias).relu())
         assert found.dtype is torch.bfloat16

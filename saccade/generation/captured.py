@@ -27,6 +27,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from saccade.attention.multihead import Joint
 from saccade.data.tokenizers import BOS, EOS, PAD
+from saccade.errors import SaccadeError
 from saccade.generation.rules import Forbid, Rule, end_at_limit
 from saccade.generation.search import Beam, BeamRun, Ended, Greedy, Hypothesis, Search, top
 from saccade.models.protocol import EncoderDecoder
@@ -82,7 +83,9 @@ def replayed(
             while len(kept) > KEPT:
                 kept.popitem(last=False)
             return kept[form].run(source, mask, limits, longest)
-        except RuntimeError as error:
+        except SaccadeError:
+            raise
+        except Exception as error:  # CUDA's and torch's errors, Triton's, those of its compiler and its files
             _FAILED[model] = True
             kept.clear()
             warnings.warn(f"a step could not be captured, decoding goes on without: {error}", stacklevel=2)
