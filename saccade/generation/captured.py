@@ -31,7 +31,7 @@ from saccade.errors import SaccadeError
 from saccade.generation.rules import Forbid, Rule, end_at_limit
 from saccade.generation.search import Beam, BeamRun, Ended, Greedy, Hypothesis, Search, top
 from saccade.models.protocol import EncoderDecoder
-from saccade.models.transformer_state import TransformerState
+from saccade.models.transformer_state import Seen, TransformerState
 
 KEPT = 6  # captures kept for a model, the most recent
 COLUMNS = 16  # of sources, at least: fewer would be no quicker, and attention reads its masks by sixteen
@@ -155,7 +155,11 @@ class Captured:
         assert state.caches is not None
         # A tensor for keys and values together, written in one call; what is masked must be a number all the same.
         caches = tuple(Joint.of(layer.keys.new_zeros(2, *layer.keys.shape)) for layer in state.caches)
-        return replace(state, caches=caches, position=self.position, padded=True)
+        numbers = None
+        if state.lean is not None:  # kept, rather than made of the masks in every step
+            cells = caches[0].keys.new_zeros(1, 1, 1, self.form.positions) if self.size == 1 else None
+            numbers = Seen(cells, torch.zeros_like(state.memory_mask, dtype=caches[0].keys.dtype))
+        return replace(state, caches=caches, position=self.position, padded=True, numbers=numbers)
 
     def _captured(self, work: Callable[[], None]) -> Callable[[], None]:
         """The work as a graph to replay."""
@@ -190,6 +194,11 @@ class Captured:
             layer.keys.copy_(new.keys)
             layer.values.copy_(new.values)
         self.state.memory_mask.copy_(fresh.memory_mask)
+        if self.state.numbers is not None:
+            cells, memory = self.state.numbers
+            memory.copy_(fresh.memory_mask.to(memory.dtype).log_())
+            if cells is not None:
+                cells.fill_(-float("inf"))
 
     def _step_over(self, window: int) -> Callable[[], None]:
         """A step that reads the first `window` positions of the storage."""
@@ -198,6 +207,8 @@ class Captured:
             before = [part.clone() for part in self._changing()]
 
             def step() -> None:
+                if state.numbers is not None and state.numbers.cells is not None:
+                    state.numbers.cells.index_fill_(3, self.position.view(1), 0.0)  # what will now be written
                 output = self.model.decode(self.tokens, state)
                 logits = self.model.logits(output.hidden[:, -1])
                 log_probs = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
@@ -216,7 +227,8 @@ class Captured:
 
     def _changing(self) -> list[Tensor]:
         path = [] if self.state.path is None else [self.state.path]
-        return [self.position, self.tokens, self.done, *path, *self.search.changing()]
+        cells = [] if self.state.numbers is None or self.state.numbers.cells is None else [self.state.numbers.cells]
+        return [self.position, self.tokens, self.done, *path, *cells, *self.search.changing()]
 
     def run(self, source: Tensor, mask: Tensor, limits: Tensor, longest: int) -> list[list[Hypothesis]]:
         """`longest`: the largest of the limits."""

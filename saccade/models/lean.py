@@ -55,25 +55,32 @@ class Absorbed(NamedTuple):
 
 class Looks:
     """What the rows of a step may look at, said once for all layers: by a mask that broadcasts to (N, 1, rows, K), in
-    which every row has something, or None for everything."""
+    which every row has something, by numbers to be added to the scores, 0 or -∞, or by None for everything."""
 
-    def __init__(self, mask: Tensor | None) -> None:
-        self.mask = mask
+    def __init__(self, mask: Tensor | None, numbers: Tensor | None = None) -> None:
+        self._mask = mask
         self._added: dict[tuple[int, int], Tensor] = {}
-        self._bias: Tensor | None = None
+        self._numbers = numbers
+
+    @property
+    def mask(self) -> Tensor | None:
+        if self._mask is None and self._numbers is not None:
+            self._mask = self._numbers == 0.0
+        return self._mask
 
     def bias(self, like: Tensor) -> Tensor | None:
-        """0 or -∞ for each score, still to be broadcast: the logarithm of whether it may be looked at."""
-        if self._bias is None and self.mask is not None:
-            self._bias = self.mask.to(like.dtype).log_()
-        return self._bias
+        """The numbers, still to be broadcast: the logarithm of whether a place may be looked at."""
+        if self._numbers is None and self._mask is not None:
+            self._numbers = self._mask.to(like.dtype).log_()
+        return self._numbers
 
     def added(self, sentences: int, heads: int) -> Tensor:
         """0 or -∞ for each score, (N · H, rows, K)."""
-        assert self.mask is not None
+        mask = self.mask
+        assert mask is not None
         found = self._added.get((sentences, heads))
         if found is None:
-            one_head = torch.zeros(self.mask.shape).masked_fill_(~self.mask, -math.inf)
+            one_head = torch.zeros(mask.shape).masked_fill_(~mask, -math.inf)
             found = one_head.expand(sentences, heads, -1, -1).flatten(0, 1)
             self._added[sentences, heads] = found
         return found
@@ -251,12 +258,11 @@ class Lean:
         y: Tensor,
         memory: Sequence[KeyValue],
         absorbed: Sequence[Absorbed | None] | None,
-        seen: Tensor | None,
+        looks: tuple[Looks, Looks],
         caches: Sequence[KeyValue],
         at: Step,
     ) -> Tensor:
-        """Rows (R, E) through all layers; `seen`: what of the memory they may look at."""
-        looks = Looks(at.over_cells), Looks(seen)
+        """Rows (R, E) through all layers; `looks`: at cells, and at the memory."""
         absorbed = absorbed or [None] * len(self._layers)
         layers = self._of(y.size(0), isinstance(at.position, Tensor))
         x = self._enter(y)
