@@ -232,6 +232,23 @@ def test_storage_in_one_tensor_is_filled_as_storage_in_two():
         assert all(map(torch.equal, read.up_to(3 * position + 3), expected))
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_on_a_gpu_captured_steps_find_what_a_cpu_finds_wherever_the_sources_are(kind):
+    model = make("transformer post-norm").float()
+    batch = collate([(s, []) for s in sentences([5, 9, 2, 14], seed=1)], range(4))
+    parts = batch.source, batch.source_mask, SEARCHES[kind], torch.tensor([13, 21, 7, 31])
+    expected = generate(model, *parts)
+    model.cuda()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="a step could not be captured|Triton cannot be used")
+        there = generate(model, *(part.cuda() if isinstance(part, torch.Tensor) else part for part in parts))
+        for found in (generate(model, *parts), there):
+            for one, other in zip(found, expected, strict=True):
+                assert [h.tokens for h in one] == [h.tokens for h in other]
+                assert [h.log_prob for h in one] == pytest.approx([h.log_prob for h in other], abs=1e-3)
+
+
 def test_what_is_captured_goes_with_its_model():
     model = make("transformer pre-norm")
     source = torch.randint(4, 20, (2, 5))

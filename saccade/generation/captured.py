@@ -60,7 +60,10 @@ def replayed(
     limits: Tensor,
     rules: Sequence[Rule],
 ) -> list[list[Hypothesis]] | None:
-    """What `generate` answers for a batch, by captured steps; None where they cannot be had."""
+    """What `generate` answers for a batch, by captured steps; None where they cannot be had.
+
+    The batch is best on the host: its shape is asked for, and it goes to the model's device in one copy.
+    """
     forbidden = _capturable(model, search, rules)
     if forbidden is None:
         return None
@@ -72,14 +75,16 @@ def replayed(
         search,
         forbidden,
     )
-    with _ALONE, torch.cuda.device_of(source):
+    weight = next(model.parameters())
+    device = weight.device
+    with _ALONE, torch.cuda.device_of(weight):
         kept = _CAPTURES.setdefault(model, OrderedDict())
-        stamp = (next(model.parameters()).data_ptr(), source.device)
+        stamp = (weight.data_ptr(), device)
         if form in kept and kept[form].stamp != stamp:  # the model has moved since
             kept.clear()
         try:
             if form not in kept:
-                kept[form] = Captured(model, form, source.device, capture=source.device.type == "cuda")
+                kept[form] = Captured(model, form, device, capture=device.type == "cuda")
             kept.move_to_end(form)
             while len(kept) > KEPT:
                 kept.popitem(last=False)
@@ -126,11 +131,9 @@ class Captured:
         self.stamp = (next(model.parameters()).data_ptr(), device)
         N, S = form.sentences, form.columns
         self.size = form.search.size if isinstance(form.search, Beam) else 1
-        self.source = torch.full((N, S), PAD, device=device)
-        self.mask = torch.zeros(N, S, dtype=torch.bool, device=device)
-        self.mask[:, 0] = True
-        limits = torch.ones(N, dtype=torch.long, device=device)
-        self.rows = Rows(limits, self.size, model.output_matrix.size(0), form.forbidden)
+        self.given = _Given(N, S, device)
+        self.mask = self.given.real.bool()
+        self.rows = Rows(self.given.limits, self.size, model.output_matrix.size(0), form.forbidden)
         self.state = self._storage()
         self.search = self._search()
         self.answers = _Answers(self.search.done, capture)
@@ -153,7 +156,7 @@ class Captured:
         return FixedGreedy(self.rows, capacity, dtype)
 
     def _storage(self) -> TransformerState:
-        memory = self.model.encode(self.source, self.mask)
+        memory = self.model.encode(self.given.source, self.mask)
         state = self.model.init_state(memory, capacity=self.form.positions)
         assert isinstance(state, TransformerState)
         state = state.beams(self.size)
@@ -187,11 +190,12 @@ class Captured:
 
     def _begin(self) -> None:
         """The sources, into the memory's storage, and everything as it is before the first step."""
+        self.mask.copy_(self.given.real)
         self.rows.reset()
         self.search.reset()
         if self.state.path is not None:
             self.state.path.copy_(torch.arange(self.size, device=self.device).view(1, -1, 1))
-        fresh = self.model.init_state(self.model.encode(self.source, self.mask), capacity=1)
+        fresh = self.model.init_state(self.model.encode(self.given.source, self.mask), capacity=1)
         assert isinstance(fresh, TransformerState)
         for layer, new in zip(self.state.memory, fresh.memory, strict=True):
             layer.keys.copy_(new.keys)
@@ -229,26 +233,47 @@ class Captured:
 
     def run(self, source: Tensor, mask: Tensor, limits: Tensor, longest: int) -> list[list[Hypothesis]]:
         """`longest`: the largest of the limits."""
-        B, S = source.shape
-        self.source.fill_(PAD)
-        self.mask.fill_(False)
-        self.mask[:, 0] = True  # those that fill up the form look somewhere, and end at once
-        self.source[:B, :S] = source
-        self.mask[:B, :S] = mask
-        self.rows.limits.fill_(1)
-        self.rows.limits[:B] = limits
+        self.given.send(source, mask, limits)
         self.begin()
         for position in range(longest):
             self._step_over(min(-(-(position + 1) // WINDOW) * WINDOW, self.form.positions))()
             if self.answers.ask(position):
                 break
-        return self.search.results()[:B]
+        return self.search.results()[: source.size(0)]
 
 
 @cache
 def _stream_of(device: torch.device) -> torch.cuda.Stream:
     """One for all captures: libraries keep some memory for each stream that they have seen."""
     return torch.cuda.Stream(device)
+
+
+class _Given:
+    """What a call is about, put together on the host and sent to fixed storage in one copy."""
+
+    def __init__(self, sentences: int, columns: int, device: torch.device) -> None:
+        sizes, shape = (sentences * columns, sentences * columns, sentences), (sentences, columns)
+        self._host = torch.empty(sum(sizes), dtype=torch.long, pin_memory=device.type == "cuda")
+        self._there = torch.empty_like(self._host, device=device)
+        source, real, self.limits = self._there.split(sizes)  # limits: (N,)
+        self.source, self.real = source.view(shape), real.view(shape)  # what is real is 1, padding 0
+        ids, marks, most = (part.numpy() for part in self._host.split(sizes))
+        self._parts = ids.reshape(shape), marks.reshape(shape), most
+        nothing = self._host[:0]
+        self.send(nothing.view(0, 0), nothing.view(0, 0), nothing)
+
+    def send(self, source: Tensor, mask: Tensor, limits: Tensor) -> None:
+        """Nobody may be reading what was sent before: results have been waited for."""
+        B, S = source.shape
+        ids, marks, most = self._parts
+        ids.fill(PAD)
+        marks.fill(0)
+        marks[:, 0] = 1  # those that fill up the form look somewhere, and end at once
+        most.fill(1)
+        ids[:B, :S] = source.cpu().numpy()
+        marks[:B, :S] = mask.cpu().numpy()
+        most[:B] = limits.cpu().numpy()
+        self._there.copy_(self._host, non_blocking=True)
 
 
 class _Answers:
