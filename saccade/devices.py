@@ -1,9 +1,11 @@
 """Where the arithmetic happens, and how precise it is."""
 
 import platform
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,23 @@ def is_intel() -> bool:
         return "GenuineIntel" in Path("/proc/cpuinfo").read_text()
     except OSError:
         return "Intel" in platform.processor()
+
+
+@cache
+def runs_triton(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether kernels written in Triton can be used there. One is tried: a machine may lack what compiles them."""
+    if device.type != "cuda" or find_spec("triton") is None:
+        return False
+    from saccade.models import norm_kernel  # Triton comes with torch for CUDA, not for a CPU
+
+    if not norm_kernel.COMPILED:
+        return False
+    try:
+        norm_kernel.trial(device, dtype)
+    except Exception as error:  # Triton's own errors, a compiler's, those of files: all mean the same
+        warnings.warn(f"Triton cannot be used on {device}, decoding takes more calls: {error}", stacklevel=2)
+        return False
+    return True
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, overload
 
@@ -387,10 +388,17 @@ class Translator:
         """How our own engine translates a batch under these settings."""
         return partial(self._search, settings, self.book(settings))
 
-    def errand(self, settings: SearchConfig, book: Book, jobs: Sequence[Job]) -> Errand:
-        """Sentences that start together, for the generation loop; `book`: the rules of the settings."""
-        batch = collate([(job.source, []) for job in jobs], range(len(jobs))).to(self.device)
-        limits = torch.tensor([job.limit for job in jobs], device=self.device)
+    def errand(
+        self, settings: SearchConfig, book: Book, jobs: Sequence[Job], device: torch.device | None = None
+    ) -> Errand:
+        """Sentences that start together, for the generation loop; `book`: the rules of the settings.
+
+        `device`: where its tensors are (None: the model's).
+        """
+        device = device or self.device
+        batch = collate([(job.source, []) for job in jobs], range(len(jobs)))
+        batch = replace(batch, source=batch.source.to(device))
+        limits = torch.tensor([job.limit for job in jobs], device=device)
         orders = [job.order for job in jobs]
         search = book.search(search_of(settings, batch), beam_of(settings), orders)
         return Errand(batch.source, batch.source_mask, limits, search, book.for_batch(orders), book.weighings)
@@ -398,7 +406,9 @@ class Translator:
     def _search(self, settings: SearchConfig, book: Book, jobs: Sequence[Job]) -> list[list[Hypothesis]]:
         if self.model.training:
             self.model.eval()
-        errand = self.errand(settings, book, jobs)
+        # `generate` looks at shapes and limits before anything goes to a GPU; samples are drawn by what is there.
+        host = None if settings.method == "sample" else torch.device("cpu")
+        errand = self.errand(settings, book, jobs, host)
         model = self._in_bf16 if settings.precision == "bf16" and self.device.type == "cuda" else self.model
         return generate(
             model,

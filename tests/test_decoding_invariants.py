@@ -14,6 +14,7 @@ from models_under_test import MODELS, make, sentences
 from test_invariants import answers, assert_same, forced
 
 import saccade
+from saccade.attention.multihead import Joint, KeyValue, Step
 from saccade.data.batching import collate
 from saccade.generation.captured import Captured, replayed
 from saccade.generation.loop import generate
@@ -220,6 +221,34 @@ def test_steps_over_fixed_storage_find_what_the_loop_finds(name, kind, calls, mo
             assert_same(a, b)
 
 
+def test_storage_in_one_tensor_is_filled_as_storage_in_two():
+    qkv = torch.randn(3, 2, 4, 3, 8)  # (2 sentences, 4 heads, 3 rows of a beam, 8 wide)
+    apart = KeyValue(torch.zeros(2, 4, 15, 8), torch.zeros(2, 4, 15, 8))
+    joint = Joint.of(torch.zeros(2, 2, 4, 15, 8)).up_to(12)
+    for position in (0, 3):
+        q, read = Step(torch.tensor(position), 4, 3).take(joint, qkv)
+        expected = Step(position, position + 1, 3).take(apart, qkv)[1]
+        assert torch.equal(q, qkv[0])
+        assert all(map(torch.equal, read.up_to(3 * position + 3), expected))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("kind", SEARCHES)
+def test_on_a_gpu_captured_steps_find_what_a_cpu_finds_wherever_the_sources_are(kind):
+    model = make("transformer post-norm").float()
+    batch = collate([(s, []) for s in sentences([5, 9, 2, 14], seed=1)], range(4))
+    parts = batch.source, batch.source_mask, SEARCHES[kind], torch.tensor([13, 21, 7, 31])
+    expected = generate(model, *parts)
+    model.cuda()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="a step could not be captured|Triton cannot be used")
+        there = generate(model, *(part.cuda() if isinstance(part, torch.Tensor) else part for part in parts))
+        for found in (generate(model, *parts), there):
+            for one, other in zip(found, expected, strict=True):
+                assert [h.tokens for h in one] == [h.tokens for h in other]
+                assert [h.log_prob for h in one] == pytest.approx([h.log_prob for h in other], abs=1e-3)
+
+
 def test_what_is_captured_goes_with_its_model():
     model = make("transformer pre-norm")
     source = torch.randint(4, 20, (2, 5))
@@ -232,13 +261,14 @@ def test_what_is_captured_goes_with_its_model():
     assert gone() is None
 
 
-def test_a_capture_that_fails_leaves_the_work_to_the_loop(monkeypatch):
+@pytest.mark.parametrize("error", [RuntimeError, OSError, type("TritonError", (Exception,), {})])
+def test_a_capture_that_fails_leaves_the_work_to_the_loop(error, monkeypatch):
     model = make("transformer pre-norm")
     source = torch.randint(4, 20, (2, 5))
     mask, limits = torch.ones_like(source, dtype=torch.bool), torch.tensor([5, 6])
 
     def fails(self, window):
-        raise RuntimeError("out of memory")
+        raise error("out of memory")
 
     monkeypatch.setattr(Captured, "_step_over", fails)
     with torch.inference_mode(), pytest.warns(UserWarning, match="goes on without: out of memory"):

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+import torch.nn.functional as F
 from models_under_test import TRANSFORMER
 
 from saccade.config import Config
 from saccade.models.build import build_model, with_shape
-from saccade.models.lean import Absorbed, lean
+from saccade.models.lean import Absorbed, lean, on_gpu
 from saccade.models.packing import can_pack, pack
 
 pytestmark = pytest.mark.skipif(not can_pack(), reason="this torch cannot pack weights")
@@ -105,3 +106,21 @@ def test_what_trains_or_needs_more_than_these_calls_goes_through_its_layers():
         assert lean(list(packed("model.positions=rotary").decoder.layers)) is None
         assert lean(list(packed("model.key_heads=2").decoder.layers)) is None
         assert lean(list(lively().decoder.layers)) is None
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+@torch.inference_mode()
+def test_the_relu_in_a_product_is_the_relu_of_the_product(dtype):
+    x, weight, bias = (torch.randn(*shape, dtype=dtype) for shape in ((5, 24), (40, 24), (40,)))
+    with_relu = on_gpu("columns", False).with_relu
+    assert with_relu is not None
+    torch.testing.assert_close(with_relu(x, weight, bias), F.linear(x, weight, bias).relu())
+
+
+@torch.inference_mode()
+def test_a_product_with_relu_is_computed_in_the_type_that_autocast_asks_for():
+    x, weight, bias = torch.randn(5, 24), torch.randn(40, 24), torch.randn(40)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = on_gpu("columns", False).with_relu(x, weight, bias)
+        assert torch.equal(found, F.linear(x, weight, bias).relu())
+        assert found.dtype is torch.bfloat16

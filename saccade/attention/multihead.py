@@ -37,6 +37,25 @@ class KeyValue(NamedTuple):
             new[:, :, :filled] = old[:, :, :filled].index_select(0, indices)
         return chosen
 
+    def up_to(self, cells: int) -> "KeyValue":
+        """The same storage, of which the first cells are in use."""
+        return KeyValue(*(part[:, :, :cells] for part in self))
+
+
+class Joint(KeyValue):
+    """Keys and values that are the halves of one tensor `both` (2, B, H, K, D), so that one call fills both."""
+
+    both: Tensor
+
+    @classmethod
+    def of(cls, both: Tensor) -> "Joint":
+        made = cls(*both.unbind())
+        made.both = both
+        return made
+
+    def up_to(self, cells: int) -> "Joint":
+        return Joint.of(self.both[:, :, :, :cells])
+
 
 @dataclass(frozen=True)
 class Step:
@@ -115,6 +134,14 @@ class Step:
         keys.narrow(2, start, self.size).copy_(k_NHRD)
         values.narrow(2, start, self.size).copy_(v_NHRD)
         return KeyValue(keys.narrow(2, 0, end), values.narrow(2, 0, end))
+
+    def take(self, storage: KeyValue, qkv_3NHRD: Tensor) -> tuple[Tensor, KeyValue]:
+        """The queries of a fused projection, and what can be read once its keys and values are written."""
+        if isinstance(storage, Joint) and isinstance(self.position, Tensor):
+            storage.both.index_copy_(3, self.cells, qkv_3NHRD[1:].to(storage.both.dtype))
+            return qkv_3NHRD[0], storage
+        q, k, v = qkv_3NHRD.unbind()
+        return q, self.write(storage, k, v)
 
     def own(self, cells: KeyValue) -> KeyValue:
         """The cells of each row alone, (R, H, positions, D): a copy."""
@@ -238,8 +265,8 @@ class SelfAttention(_MultiHead):
         H, K, D = self.shape.heads, self.shape.key_heads, self.shape.head_width
         projected = self.query_key_value(x)
         if H == K and type(self.relative) is Unaware:  # the usual case, in as few calls as can be
-            q, k, v = projected.view(-1, step.size, 3, H, D).permute(2, 0, 3, 1, 4)
-            keys, values = step.write(storage, k, v)
+            qkv = projected.view(-1, step.size, 3, H, D).permute(2, 0, 3, 1, 4)
+            q, (keys, values) = step.take(storage, qkv)
             context = attend(q, keys, values, score=self.score, mask=step.over_cells).context
             return self.output(context.transpose(1, 2).reshape(*x.shape[:2], -1))
         q, k, v = self.split(projected, H, K, K)

@@ -25,11 +25,14 @@ import torch
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from saccade.data.tokenizers import BOS, EOS, PAD
+from saccade.attention.multihead import Joint
+from saccade.data.tokenizers import PAD
+from saccade.errors import SaccadeError
+from saccade.generation.fixed import FixedBeam, FixedGreedy, Rows
 from saccade.generation.rules import Forbid, Rule, end_at_limit
-from saccade.generation.search import Beam, BeamRun, Ended, Greedy, Hypothesis, Search, top
+from saccade.generation.search import Beam, Greedy, Hypothesis, Search
 from saccade.models.protocol import EncoderDecoder
-from saccade.models.transformer_state import TransformerState
+from saccade.models.transformer_state import Seen, TransformerState
 
 KEPT = 6  # captures kept for a model, the most recent
 COLUMNS = 16  # of sources, at least: fewer would be no quicker, and attention reads its masks by sixteen
@@ -57,7 +60,10 @@ def replayed(
     limits: Tensor,
     rules: Sequence[Rule],
 ) -> list[list[Hypothesis]] | None:
-    """What `generate` answers for a batch, by captured steps; None where they cannot be had."""
+    """What `generate` answers for a batch, by captured steps; None where they cannot be had.
+
+    The batch is best on the host: its shape is asked for, and it goes to the model's device in one copy.
+    """
     forbidden = _capturable(model, search, rules)
     if forbidden is None:
         return None
@@ -69,19 +75,23 @@ def replayed(
         search,
         forbidden,
     )
-    with _ALONE, torch.cuda.device_of(source):
+    weight = next(model.parameters())
+    device = weight.device
+    with _ALONE, torch.cuda.device_of(weight):
         kept = _CAPTURES.setdefault(model, OrderedDict())
-        stamp = (next(model.parameters()).data_ptr(), source.device)
+        stamp = (weight.data_ptr(), device)
         if form in kept and kept[form].stamp != stamp:  # the model has moved since
             kept.clear()
         try:
             if form not in kept:
-                kept[form] = Captured(model, form, source.device, capture=source.device.type == "cuda")
+                kept[form] = Captured(model, form, device, capture=device.type == "cuda")
             kept.move_to_end(form)
             while len(kept) > KEPT:
                 kept.popitem(last=False)
             return kept[form].run(source, mask, limits, longest)
-        except RuntimeError as error:
+        except SaccadeError:
+            raise
+        except Exception as error:  # CUDA's and torch's errors, Triton's, those of its compiler and its files
             _FAILED[model] = True
             kept.clear()
             warnings.warn(f"a step could not be captured, decoding goes on without: {error}", stacklevel=2)
@@ -121,17 +131,12 @@ class Captured:
         self.stamp = (next(model.parameters()).data_ptr(), device)
         N, S = form.sentences, form.columns
         self.size = form.search.size if isinstance(form.search, Beam) else 1
-        self.source = torch.full((N, S), PAD, device=device)
-        self.mask = torch.zeros(N, S, dtype=torch.bool, device=device)
-        self.mask[:, 0] = True
-        self.limits = torch.ones(N, dtype=torch.long, device=device)
-        self.position = torch.zeros((), dtype=torch.long, device=device)
-        self.tokens = torch.full((N * self.size, 1), BOS, device=device)
-        self.forbidden = torch.tensor(form.forbidden, dtype=torch.long, device=device)
+        self.given = _Given(N, S, device)
+        self.mask = self.given.real.bool()
+        self.rows = Rows(self.given.limits, self.size, model.output_matrix.size(0), form.forbidden)
         self.state = self._storage()
-        self.search = FixedBeam(form.search, self) if isinstance(form.search, Beam) else FixedGreedy(self)
-        self.done = torch.zeros((), dtype=torch.bool, device=device)
-        self.answers = _Answers(self.done, capture)
+        self.search = self._search()
+        self.answers = _Answers(self.search.done, capture)
         # All graphs share what they need on the way: none of it is read after the end of a graph.
         self.pool = torch.cuda.graph_pool_handle() if capture else None
         self.begin = self._captured(self._begin)
@@ -143,15 +148,26 @@ class Captured:
         assert model is not None
         return model
 
+    def _search(self) -> FixedGreedy | FixedBeam:
+        search, capacity = self.form.search, self.form.positions
+        dtype = torch.promote_types(next(self.model.parameters()).dtype, torch.float32)
+        if isinstance(search, Beam):
+            return FixedBeam(search, self.rows, capacity, self.mask, dtype)
+        return FixedGreedy(self.rows, capacity, dtype)
+
     def _storage(self) -> TransformerState:
-        memory = self.model.encode(self.source, self.mask)
+        memory = self.model.encode(self.given.source, self.mask)
         state = self.model.init_state(memory, capacity=self.form.positions)
         assert isinstance(state, TransformerState)
         state = state.beams(self.size)
         assert state.caches is not None
-        for part in (part for layer in state.caches for part in layer):
-            part.zero_()  # what is masked must be a number all the same
-        return replace(state, position=self.position, padded=True)
+        # A tensor for keys and values together, written in one call; what is masked must be a number all the same.
+        caches = tuple(Joint.of(layer.keys.new_zeros(2, *layer.keys.shape)) for layer in state.caches)
+        numbers = None
+        if state.lean is not None:  # kept, rather than made of the masks in every step
+            cells = caches[0].keys.new_zeros(1, 1, 1, self.form.positions) if self.size == 1 else None
+            numbers = Seen(cells, torch.zeros_like(state.memory_mask, dtype=caches[0].keys.dtype))
+        return replace(state, caches=caches, position=self.rows.position, padded=True, numbers=numbers)
 
     def _captured(self, work: Callable[[], None]) -> Callable[[], None]:
         """The work as a graph to replay."""
@@ -174,18 +190,22 @@ class Captured:
 
     def _begin(self) -> None:
         """The sources, into the memory's storage, and everything as it is before the first step."""
-        self.position.zero_()
-        self.tokens.fill_(BOS)
-        self.done.fill_(False)
+        self.mask.copy_(self.given.real)
+        self.rows.reset()
         self.search.reset()
         if self.state.path is not None:
             self.state.path.copy_(torch.arange(self.size, device=self.device).view(1, -1, 1))
-        fresh = self.model.init_state(self.model.encode(self.source, self.mask), capacity=1)
+        fresh = self.model.init_state(self.model.encode(self.given.source, self.mask), capacity=1)
         assert isinstance(fresh, TransformerState)
         for layer, new in zip(self.state.memory, fresh.memory, strict=True):
             layer.keys.copy_(new.keys)
             layer.values.copy_(new.values)
         self.state.memory_mask.copy_(fresh.memory_mask)
+        if self.state.numbers is not None:
+            cells, memory = self.state.numbers
+            memory.copy_(fresh.memory_mask.to(memory.dtype).log_())
+            if cells is not None:
+                cells.fill_(-float("inf"))
 
     def _step_over(self, window: int) -> Callable[[], None]:
         """A step that reads the first `window` positions of the storage."""
@@ -194,16 +214,12 @@ class Captured:
             before = [part.clone() for part in self._changing()]
 
             def step() -> None:
-                output = self.model.decode(self.tokens, state)
-                logits = self.model.logits(output.hidden[:, -1])
-                log_probs = logits.log_softmax(-1, dtype=torch.promote_types(logits.dtype, torch.float32))
-                log_probs.index_fill_(1, self.forbidden, -float("inf"))
-                tokens, parents = self.search.advance(log_probs, self.limits <= self.position + 1)
-                self.position.add_(1)
-                self.tokens.copy_(tokens.view(-1, 1))
+                if state.numbers is not None and state.numbers.cells is not None:
+                    state.numbers.cells.index_fill_(3, self.rows.positions[:1], 0.0)  # what will now be written
+                output = self.model.decode(self.rows.tokens, state)
+                parents = self.search.advance(self.model.logits(output.hidden[:, -1]))
                 if parents is not None:
                     self.state.follow_in_place(parents)
-                self.done.copy_(self.search.done.all())
 
             self.steps[window] = self._captured(step)
             for part, value in zip(self._changing(), before, strict=True):  # as if nothing had been tried
@@ -212,24 +228,18 @@ class Captured:
 
     def _changing(self) -> list[Tensor]:
         path = [] if self.state.path is None else [self.state.path]
-        return [self.position, self.tokens, self.done, *path, *self.search.changing()]
+        cells = [] if self.state.numbers is None or self.state.numbers.cells is None else [self.state.numbers.cells]
+        return [*path, *cells, *self.rows.changing(), *self.search.changing()]
 
     def run(self, source: Tensor, mask: Tensor, limits: Tensor, longest: int) -> list[list[Hypothesis]]:
         """`longest`: the largest of the limits."""
-        B, S = source.shape
-        self.source.fill_(PAD)
-        self.mask.fill_(False)
-        self.mask[:, 0] = True  # those that fill up the form look somewhere, and end at once
-        self.source[:B, :S] = source
-        self.mask[:B, :S] = mask
-        self.limits.fill_(1)
-        self.limits[:B] = limits
+        self.given.send(source, mask, limits)
         self.begin()
         for position in range(longest):
             self._step_over(min(-(-(position + 1) // WINDOW) * WINDOW, self.form.positions))()
             if self.answers.ask(position):
                 break
-        return self.search.results()[:B]
+        return self.search.results()[: source.size(0)]
 
 
 @cache
@@ -238,22 +248,45 @@ def _stream_of(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def _place() -> tuple[Tensor, torch.cuda.Event]:
-    """Where an answer arrives, and that it has."""
-    return torch.empty((), dtype=torch.bool, pin_memory=True), torch.cuda.Event()
+class _Given:
+    """What a call is about, put together on the host and sent to fixed storage in one copy."""
+
+    def __init__(self, sentences: int, columns: int, device: torch.device) -> None:
+        sizes, shape = (sentences * columns, sentences * columns, sentences), (sentences, columns)
+        self._host = torch.empty(sum(sizes), dtype=torch.long, pin_memory=device.type == "cuda")
+        self._there = torch.empty_like(self._host, device=device)
+        source, real, self.limits = self._there.split(sizes)  # limits: (N,)
+        self.source, self.real = source.view(shape), real.view(shape)  # what is real is 1, padding 0
+        ids, marks, most = (part.numpy() for part in self._host.split(sizes))
+        self._parts = ids.reshape(shape), marks.reshape(shape), most
+        nothing = self._host[:0]
+        self.send(nothing.view(0, 0), nothing.view(0, 0), nothing)
+
+    def send(self, source: Tensor, mask: Tensor, limits: Tensor) -> None:
+        """Nobody may be reading what was sent before: results have been waited for."""
+        B, S = source.shape
+        ids, marks, most = self._parts
+        ids.fill(PAD)
+        marks.fill(0)
+        marks[:, 0] = 1  # those that fill up the form look somewhere, and end at once
+        most.fill(1)
+        ids[:B, :S] = source.cpu().numpy()
+        marks[:B, :S] = mask.cpu().numpy()
+        most[:B] = limits.cpu().numpy()
+        self._there.copy_(self._host, non_blocking=True)
 
 
 class _Answers:
     """Whether all is done: asked after every step, and read when the answer is there, so that nothing waits."""
 
     def __init__(self, done: Tensor, behind: bool) -> None:
-        self.done = done
-        self.places = [_place() for _ in range(BEHIND + 1) if behind]
+        self.done = done  # (N,)
+        self.places = [_place(done.numel()) for _ in range(BEHIND + 1) if behind]
 
     def ask(self, number: int) -> bool:
         """After step `number`."""
         if not self.places:
-            return bool(self.done)
+            return bool(self.done.all())
         answer, arrived = self.places[number % len(self.places)]
         answer.copy_(self.done, non_blocking=True)
         arrived.record()
@@ -261,98 +294,9 @@ class _Answers:
             return False
         answer, arrived = self.places[(number - BEHIND) % len(self.places)]
         arrived.synchronize()
-        return bool(answer)
+        return bool(answer.all())
 
 
-class FixedGreedy:
-    """Greedy search over fixed storage."""
-
-    def __init__(self, work: Captured) -> None:
-        N, L = work.form.sentences, work.form.positions
-        self.position = work.position
-        dtype = torch.promote_types(next(work.model.parameters()).dtype, torch.float32)
-        self.log_prob = torch.zeros(N, device=work.source.device, dtype=dtype)
-        self.done = torch.zeros(N, device=work.source.device, dtype=torch.bool)
-        self.written = torch.full((N, L), EOS, device=work.source.device)
-
-    def changing(self) -> list[Tensor]:
-        return [self.log_prob, self.done, self.written]
-
-    def reset(self) -> None:
-        self.log_prob.zero_()
-        self.done.fill_(False)
-        self.written.fill_(EOS)
-
-    def advance(self, log_probs: Tensor, full: Tensor) -> tuple[Tensor, None]:
-        """`full` (N,): has room for one more token, and ends. To say so here is a vocabulary cheaper than before."""
-        best, tokens = log_probs.max(-1)
-        best, tokens = torch.where(full, log_probs[:, EOS], best), tokens.masked_fill(full, EOS)
-        self.log_prob.add_(best.masked_fill(self.done, 0.0))
-        self.written.index_copy_(1, self.position.view(1), tokens.unsqueeze(1))
-        self.done.logical_or_(tokens == EOS)
-        return tokens, None
-
-    def results(self) -> list[list[Hypothesis]]:
-        return [
-            [Hypothesis(ids[: ids.index(EOS)] if EOS in ids else ids, log_prob, log_prob)]
-            for ids, log_prob in zip(self.written.tolist(), self.log_prob.tolist(), strict=True)
-        ]
-
-
-class FixedBeam(BeamRun):
-    """Beam search over fixed storage: `BeamRun` whose sentences never leave, and which asks nothing of its numbers."""
-
-    length: Tensor  # type: ignore[assignment]
-
-    def __init__(self, search: Beam, work: Captured) -> None:
-        limits = torch.full_like(work.limits, work.form.positions)
-        dtype = torch.promote_types(next(work.model.parameters()).dtype, torch.float32)
-        super().__init__(search, limits, work.mask, dtype)
-        self.limits = work.limits
-        self.length = work.position
-        self.done = torch.zeros(limits.numel(), device=limits.device, dtype=torch.bool)
-        choices = min(2 * search.size, work.model.output_matrix.size(0))
-        self.first = self.log_prob.new_full((1, choices), -float("inf"))  # one of its choices is left to a row
-        self.first[:, 0] = 0.0
-
-    def changing(self) -> list[Tensor]:
-        ended = [self.ended_score, self.ended_log_prob, self.ended_tokens, self.ended_count]
-        return [self.tokens, self.log_prob, self.done, *ended]
-
-    def reset(self) -> None:
-        for part in (self.log_prob, self.ended_score, self.ended_log_prob):
-            part.fill_(-float("inf"))
-        self.log_prob[:, 0] = 0.0
-        for part in (self.tokens, self.ended_tokens):
-            part.fill_(EOS)
-        self.ended_count.zero_()
-        self.done.fill_(False)
-
-    def advance(self, log_probs: Tensor, full: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        """`full` (N,): has room for one more token, and all its rows end."""
-        K, V = self.search.size, log_probs.size(-1)
-        found, tokens = top(log_probs, min(2 * K, V))
-        rows = full.unsqueeze(1).expand(-1, K).reshape(-1, 1)  # (R, 1)
-        found = torch.where(rows, log_probs[:, EOS : EOS + 1] + self.first, found)
-        log_prob, beams, tokens = self._best_of(found, tokens.masked_fill(rows, EOS), min(2 * K, K * V))
-        ends = tokens == EOS
-        self._collect(log_prob[:, :K], beams[:, :K], ends[:, :K])
-        going = ends.to(torch.int8).sort(dim=1, stable=True).indices[:, :K]
-        ends, beams, tokens = ends.gather(1, going), beams.gather(1, going), tokens.gather(1, going)
-        self.log_prob.copy_(log_prob.gather(1, going).masked_fill(ends, -float("inf")))
-        self.tokens.copy_(self._of(self.tokens, beams))
-        self.tokens.index_copy_(2, self.length.view(1), tokens.unsqueeze(2))
-        self.done.logical_or_(self._done())
-        self.log_prob.masked_fill_(self.done.unsqueeze(1), -float("inf"))
-        return tokens, beams
-
-    def _collect(self, log_prob: Tensor, beams: Tensor, ends: Tensor) -> None:
-        before = Ended(self.ended_score, self.ended_log_prob, self.ended_tokens)
-        score = self.search.divide(log_prob, self.length + 1)
-        after, ended = self._with(before, Ended(score, log_prob, self._of(self.tokens, beams)), ends)
-        for storage, part in zip(before, after, strict=True):
-            storage.copy_(part)
-        self.ended_count.add_(ended)
-
-    def _done(self) -> Tensor:
-        return self._no_more(self.ended_score[:, self.search.n_best - 1], self.ended_count)
+def _place(sentences: int) -> tuple[Tensor, torch.cuda.Event]:
+    """Where answers arrive, and that they have."""
+    return torch.empty(sentences, dtype=torch.bool, pin_memory=True), torch.cuda.Event()

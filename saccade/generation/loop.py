@@ -31,11 +31,14 @@ def generate(
 ) -> list[list[Hypothesis]]:
     """Translate source ids (B, S): for each sentence its hypotheses, the best first.
 
+    A model on a GPU may be given them there or, which is quicker, on the host.
+
     `limits` (B,) is the most tokens each may have, its end counted: a sentence's own, so that no answer depends on
     what shares its batch. `weighings` change what the search chooses and ranks by (`Hypothesis.score`), never
     `Hypothesis.log_prob`. `at_once` is the most source tokens, padding counted, at work at the same time (None: any
     number); where it is less than all, sentences of like length should stand together, the longest first.
     """
+    device = next((parameter.device for parameter in model.parameters()), source.device)
     waiting = _Waiting(mask, at_once)
     work = Lane(model, search.needs_attention)
     found: list[list[Hypothesis]] = [[] for _ in range(source.size(0))]
@@ -45,20 +48,21 @@ def generate(
             first, last = newcomers
             lengths = waiting.lengths[first:last]
             columns = max(lengths)
-            batch = source[first:last, :columns], mask[first:last, :columns]
-            if source.device.type == "cuda" and not weighings:
-                answers = replayed(model, *batch, search, limits[first:last], rules)
+            sources, masks, most = source[first:last, :columns], mask[first:last, :columns], limits[first:last]
+            if device.type == "cuda" and not weighings:
+                answers = replayed(model, sources, masks, search, most, rules)
                 if answers is not None:
                     found[first:last] = answers
                     continue
             part = part_of(search, first, last)
-            errand = Errand(*batch, limits[first:last], part, rules, weighings, first, lengths)
+            there = sources.to(device), masks.to(device), most.to(device)
+            errand = Errand(*there, part, rules, weighings, first, lengths)
             work.take(begin(model, errand))
         if work.cohorts:
             work.step()
         for cohort in work.finished():
             found[cohort.first : cohort.last] = cohort.run.results()
-    return with_own_log_probs(model, source, mask, found) if weighings else found
+    return with_own_log_probs(model, source.to(device), mask.to(device), found) if weighings else found
 
 
 class _Waiting:

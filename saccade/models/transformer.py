@@ -1,7 +1,7 @@
 """The Transformer encoder–decoder (Vaswani et al. 2017)."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -259,14 +259,14 @@ class TransformerDecoder(nn.Module):
         seen = state.seen
         if state.lean is not None and isinstance(at, Step) and not need_weights:
             assert state.caches is not None
-            y = state.lean.step(y.squeeze(1), state.memory, state.absorbed, seen, state.caches, at)
-            return DecoderOutput(self.norm(y).unsqueeze(1), replace(state, position=state.position + T), None)
+            y = state.lean.step(y.squeeze(1), state.memory, state.absorbed, state.looks(at), state.caches, at)
+            return DecoderOutput(self.norm(y).unsqueeze(1), state.after(T), None)
         for i, layer in enumerate(self.layers):
             cache = state.caches[i] if state.caches else None
             y, found = layer(y, mask, state.memory[i], seen, cache, at, need_weights)
             weights.append(found)
         attentions = tuple(w for w in weights if w is not None) if need_weights else None
-        return DecoderOutput(self.norm(y), replace(state, position=state.position + T), attentions)
+        return DecoderOutput(self.norm(y), state.after(T), attentions)
 
     def project(self, hidden: Tensor) -> Tensor:
         return self.output(hidden)

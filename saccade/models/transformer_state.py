@@ -1,6 +1,7 @@
 """What a Transformer's decoder knows between two steps: by sentence, with the rows of a beam sharing what they can."""
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -8,7 +9,14 @@ from torch import Tensor
 
 from saccade.attention.multihead import KeyValue, Step, own_cells
 from saccade.attention.positions import Places
-from saccade.models.lean import Absorbed, Lean
+from saccade.models.lean import Absorbed, Lean, Looks
+
+
+class Seen(NamedTuple):
+    """What a step that is captured may look at, as numbers to be added to the scores: 0 or -∞."""
+
+    cells: Tensor | None  # (1, 1, 1, capacity), the same for all sentences; None: it is not, see `Step.over_cells`
+    memory: Tensor  # (N, 1, 1, S)
 
 
 @dataclass(frozen=True)
@@ -29,6 +37,7 @@ class TransformerState:
     padded: bool = True  # whether the memory may hold padding: what is known to have none needs no mask
     lean: Lean | None = None  # the layers' steps in fewer calls, where this machine and the model allow
     absorbed: tuple[Absorbed | None, ...] | None = None  # one a layer: of a sentence by itself, for `lean`
+    numbers: Seen | None = None  # what the masks say, kept by who replays a captured step, for `lean`
 
     @property
     def seen(self) -> Tensor | None:
@@ -58,6 +67,17 @@ class TransformerState:
         read = self.position + 1
         path = None if self.path is None else self.path[:, :, :read]
         return Step(self.position, read, self.size, path, self.first)
+
+    def looks(self, at: Step) -> tuple[Looks, Looks]:
+        """What the rows of a step may look at, of the cells and of the memory."""
+        if self.numbers is None:
+            return Looks(at.over_cells), Looks(self.seen)
+        cells, memory = self.numbers
+        return Looks(at.over_cells) if cells is None else Looks(None, cells), Looks(None, memory)
+
+    def after(self, T: int) -> "TransformerState":
+        """T tokens later; where the step is captured, who replays it counts them."""
+        return self if isinstance(self.position, Tensor) else replace(self, position=self.position + T)
 
     def places(self, T: int) -> Places | None:
         """Where the next T tokens of each row stand, if not all alike."""
@@ -126,8 +146,10 @@ class TransformerState:
         assert self.caches is not None
         return replace(
             self,
-            caches=tuple(KeyValue(*(part[:, :, : window * self.size] for part in cache)) for cache in self.caches),
+            caches=tuple(cache.up_to(window * self.size) for cache in self.caches),
             path=None if self.path is None else self.path[:, :, :window],
+            numbers=self.numbers
+            and self.numbers._replace(cells=None if self.numbers.cells is None else self.numbers.cells[..., :window]),
         )
 
     def follow_in_place(self, beams: Tensor) -> None:
