@@ -248,16 +248,16 @@ def following(output: Path, run: subprocess.Popen[bytes], skip: int) -> Iterator
         yield None
         time.sleep(0.01)
     path = partial if partial.exists() else output
-    torn = ""
-    with open(path, encoding="utf-8", newline="\n") as text:  # the same file when it has been renamed
-        text.seek(skip)
+    torn = b""  # what was read of a line, perhaps to the middle of a letter
+    with open(path, "rb") as written:  # the same file when it has been renamed
+        written.seek(skip)
         while True:
             over = run.poll() is not None  # asked before reading, so that what came last is read too
-            while line := text.readline():
+            while line := written.readline():
                 torn += line
-                if torn.endswith("\n"):
-                    yield torn.removesuffix("\n")
-                    torn = ""
+                if torn.endswith(b"\n"):
+                    yield torn.decode().removesuffix("\n")
+                    torn = b""
             if over:
                 return
             yield None

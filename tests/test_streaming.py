@@ -293,14 +293,14 @@ class Sentences(File):
         super().__init__(["one"], ["eins"])
 
     def expected(self, number: int) -> str:
-        return str(number) + self._mark(number)
+        return "ü" + str(number) + self._mark(number)  # cut in the middle of its first letter, now and then
 
 
 def written(lines: list[str], path: Path, ends: int = 0) -> "subprocess.Popen[bytes]":
     """A process that writes lines, a little at a time, as a resumed translation does."""
-    program = "import sys, time\nwith open(sys.argv[1], 'a') as out:\n"
-    program += " for line in sys.stdin.read().splitlines():\n  out.write(line[:2]); out.flush(); out.write(line[2:]"
-    program += f" + chr(10)); out.flush()\nsys.exit({ends})"
+    program = "import sys\nwith open(sys.argv[1], 'ab', 0) as out:\n"
+    program += " for line in sys.stdin.buffer.read().splitlines():\n  out.write(line[:1]); out.write(line[1:]"
+    program += f" + bytes([10]))\nsys.exit({ends})"
     run = subprocess.Popen([sys.executable, "-S", "-c", program, str(path)], stdin=subprocess.PIPE)
     assert run.stdin is not None
     run.stdin.write("\n".join(lines).encode())
