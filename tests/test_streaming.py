@@ -293,14 +293,15 @@ class Sentences(File):
         super().__init__(["one"], ["eins"])
 
     def expected(self, number: int) -> str:
-        return "ü" + str(number) + self._mark(number)  # cut in the middle of its first letter, now and then
+        return "ü" + str(number) + self._mark(number)  # cut in the middle of its first letter
 
 
 def written(lines: list[str], path: Path, ends: int = 0) -> "subprocess.Popen[bytes]":
     """A process that writes lines, a little at a time, as a resumed translation does."""
-    program = "import sys\nwith open(sys.argv[1], 'ab', 0) as out:\n"
-    program += " for line in sys.stdin.buffer.read().splitlines():\n  out.write(line[:1]); out.write(line[1:]"
-    program += f" + bytes([10]))\nsys.exit({ends})"
+    program = "import sys, time\nwith open(sys.argv[1], 'ab', 0) as out:\n"
+    program += " for n, line in enumerate(sys.stdin.buffer.read().splitlines()):\n"
+    program += "  out.write(line[:1]); n == 30 and time.sleep(0.2); out.write(line[1:] + bytes([10]))\n"
+    program += f"sys.exit({ends})"
     run = subprocess.Popen([sys.executable, "-S", "-c", program, str(path)], stdin=subprocess.PIPE)
     assert run.stdin is not None
     run.stdin.write("\n".join(lines).encode())
