@@ -70,7 +70,9 @@ def explain(
 @app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="The folder to make.")] = Path("runs/demo"),
-    minutes: Annotated[float, typer.Option(help="Train for at most so many minutes.")] = 1.5,
+    minutes: Annotated[
+        float | None, typer.Option(help="Train for at most so many minutes; left out: until it knows its subject.")
+    ] = None,
 ) -> None:
     """Train a small translator on built-in data and show what it does."""
     from saccade.demo import run_demo

@@ -28,7 +28,7 @@ def demo_folder(folder: Path) -> Path:
     if not ((folder / CONFIG).exists() and (folder / WEIGHTS).exists()):
         from saccade.demo import train_demo
 
-        Display().say(f"{folder}: no model yet; training the demo, about a minute and a half")
+        Display().say(f"{folder}: no model yet; training the demo, about a minute")
         train_demo(folder)
     return folder
 
