@@ -217,7 +217,7 @@ def saccade_step(
 
 def captured_step(model: EncoderDecoder, settings: Config, batches: Iterator[UnpaddedBatch]) -> Callable[[], int]:
     settings = settings.with_changes({"training": {"precision": "bf16", "r_drop": 0.0, "label_smoothing": SMOOTHING}})
-    steps = CapturedSteps(model, settings.training, make_optimizer(model, settings.training), Display(quiet=True))
+    steps = CapturedSteps(model, settings.training, make_optimizer(model, settings.training), Display())
     placed = (batch.pin_memory() for batch in batches)
 
     def step() -> int:

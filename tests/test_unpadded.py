@@ -14,13 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from models_under_test import MODELS, make, settings_of
 from rich.console import Console
+from unpadded_under_test import SIZE, both, corpora, learning, sentences_of, side, some_pairs, stored, trained
 
-from saccade.attention.dropout import Dropout
 from saccade.config import Config, TrainingConfig
-from saccade.data.batching import Position, collate
+from saccade.data.batching import Position
 from saccade.data.both_ways import BothWays
-from saccade.data.store import Store, StoreWriter
-from saccade.data.tokenizers import BOS, EOS, PAD
+from saccade.data.tokenizers import PAD
 from saccade.data.unpadded import UnpaddedBatcher, collate_unpadded, cut, fits
 from saccade.display import Display
 from saccade.distributed.world import World
@@ -34,55 +33,7 @@ from saccade.training.optim import clip_gradients, make_optimizer, set_learning_
 from saccade.training.padding import choose_padding
 from saccade.training.unpadded import Unpadded
 
-SIZE = 20  # of the vocabulary
 READERS = [name for name in MODELS if reads_unpadded(make(name))]
-side = st.integers(0, 9).flatmap(lambda n: st.lists(st.integers(4, SIZE - 1), min_size=n, max_size=n))
-corpora = st.lists(st.tuples(side, side), min_size=1, max_size=40)
-
-
-def stored(pairs, folder):
-    with StoreWriter(folder, source_vocabulary=SIZE, target_vocabulary=SIZE) as writer:
-        writer.extend(pairs)
-    return Store(folder)
-
-
-def learning(name):
-    """A model in training that drops nothing, so that two ways can be compared."""
-    model = make(name).train()
-    for module in model.modules():
-        if isinstance(module, Dropout):
-            module.p = 0.0
-    return model
-
-
-def some_pairs(count=7, seed=0):
-    random = np.random.default_rng(seed)
-    sides = ([random.integers(4, SIZE, random.integers(1, 10)).tolist() for _ in range(count)] for _ in range(2))
-    return list(zip(*sides, strict=True))
-
-
-def both(pairs):
-    """The same pairs padded, and without padding with rows to spare."""
-    rows = range(len(pairs))
-    return collate(pairs, rows), collate_unpadded(pairs, np.array(rows), (96, 128), (10, 10))
-
-
-def sentences_of(batch):
-    """The pairs that a batch holds, read off its numbers."""
-    found = []
-    target = batch.target.tolist()
-    for row, place in enumerate(target[2]):
-        if target[4][row] == 0 or place:
-            continue
-        end, first, last = target[4][row], target[5][row], target[6][row]
-        assert target[0][row] == BOS
-        assert target[0][row + 1 : end] == target[1][row : end - 1]
-        assert target[1][end - 1] == EOS
-        assert batch.source[0, last - 1] == EOS
-        assert batch.source[4, first:last].tolist() == [row] * (last - first)
-        assert batch.source[5, first:last].tolist() == [end] * (last - first)
-        found.append((tuple(batch.source[0, first : last - 1].tolist()), tuple(target[1][row : end - 1])))
-    return found
 
 
 @settings(deadline=None, max_examples=40)
@@ -282,27 +233,8 @@ def test_a_capture_may_show_that_it_lasts_below_the_bar_of_the_run():
     assert "compiling and capturing a step" in display.console.file.getvalue()
 
 
-def trained(folder, store, steps):
-    """A run over batches without padding, or what is left of it, as `Trainer` goes through it."""
-    training = TrainingConfig(
-        max_steps=steps, learning_rate=0.01, warmup_steps=2, validate_every=4, checkpoint_every=4, batch_tokens=128,
-        r_drop=1.0, patience=0, accumulate=2, ema=0.9, log_every=2, tensorboard=False,
-    )  # fmt: skip
-    model = make("transformer pre-norm").train()
-    torch.manual_seed(7)
-    batcher = UnpaddedBatcher(store, batch_tokens=128, seed=1)
-    trainer = Trainer(training, model, batcher, lambda: Validation(1.0, None), folder, Display(quiet=True))
-    trainer.restore()
-    outcome = trainer.fit()
-    assert outcome.progress.step == steps
-    assert trainer.captured is not None
-    return list(model.parameters())
-
-
 def test_a_run_that_was_stopped_ends_with_the_very_weights_of_the_other(tmp_path):
     store = stored(some_pairs(60), tmp_path / "store")
-    for name in ("whole", "stopped"):
-        (tmp_path / name).mkdir()
     whole = trained(tmp_path / "whole", store, 12)
     trained(tmp_path / "stopped", store, 8)
     for own, other in zip(trained(tmp_path / "stopped", store, 12), whole, strict=True):

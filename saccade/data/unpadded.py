@@ -11,6 +11,7 @@ What a model must know of a row, beside its token, is where its sentence begins 
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,44 @@ class UnpaddedBatch:
         target = torch.cat([target[:3], _moved(target[3:5], by_target), _moved(target[5:7], by_target // T * S)])
         return replace(self, source=source, target=target)
 
+    def pieces(self, number: int) -> list["UnpaddedBatch"]:
+        """The same sentences in about so many batches of one smaller shape, which holds for all batches of a run.
+
+        Dropout by place falls otherwise in them; without dropout, losses and gradients add up to those of the whole.
+        """
+        if number == 1:
+            return [self]
+        room = self.room(number)
+        heads = torch.nonzero((self.target[2] == 0) & (self.target[4] > 0)).flatten()
+        ends = torch.stack([self.target[6, heads], self.target[4, heads]]).numpy()  # of each sentence, on either side
+        lengths = np.diff(ends, prepend=np.zeros((2, 1), ends.dtype))
+        return [self._piece(ends, start, end, room) for start, end in pairwise(cut(lengths, room).tolist())]
+
+    def room(self, number: int) -> tuple[int, int]:
+        """Rows of either side of one of so many pieces: its share, a little more, since it ends where a sentence does,
+        and never less than the longest sentence takes."""
+        sides = zip((self.source.size(1), self.target.size(1)), self.longest, strict=True)
+        source, target = (min(rows, _room(-(-rows // number), longest)) for rows, longest in sides)
+        return source, target
+
+    @property
+    def most_pieces(self) -> int:
+        """In how many pieces a batch goes at most: more would have no less room."""
+        number = 1
+        while self.room(2 * number) != self.room(number):
+            number *= 2
+        return number
+
+    def _piece(self, ends: Integers, start: int, end: int, room: tuple[int, int]) -> "UnpaddedBatch":
+        """Sentences `start` … `end`, from the first row on."""
+        (s, t), (s_end, t_end) = (ends[:, start - 1] if start else (0, 0)), ends[:, end - 1]
+        source, target = self.source[:, s:s_end], self.target[:, t:t_end]
+        source = torch.cat([source[:2], source[2:4] - int(s), source[4:6] - int(t)])
+        target = torch.cat([target[:3], target[3:5] - int(t), target[5:7] - int(s)])
+        source, target = _filled(source, 1, room[0]), _filled(target, 2, room[1])
+        piece = replace(self, source=source, target=target, indices=self.indices[start:end])
+        return piece.pin_memory() if self.source.is_pinned() else piece
+
     def with_tokens(self, tokens: Tensor, inputs: Tensor) -> "UnpaddedBatch":
         """Other words in the same places."""
         source, target = torch.cat([tokens, self.source[1:]]), torch.cat([inputs, self.target[1:]])
@@ -118,6 +157,17 @@ class UnpaddedBatch:
 def _moved(spans: Tensor, by: Tensor) -> Tensor:
     """Spans that begin so much further on; empty ones stay empty."""
     return torch.where(spans[1:] > spans[:1], spans + by, spans)
+
+
+def _filled(block: Tensor, words: int, rows: int) -> Tensor:
+    """A block, whose first numbers are `words`, and behind it rows of no sentence."""
+    empty = block.new_zeros(block.size(0), rows - block.size(1))
+    empty[:words] = PAD
+    return torch.cat([block, empty], dim=1)
+
+
+def _room(share: int, longest: int) -> int:
+    return -(-max(share, longest) // MULTIPLE) * MULTIPLE + share // 16 // MULTIPLE * MULTIPLE
 
 
 def lengths_of(store: Store) -> Integers:
