@@ -19,6 +19,7 @@ from unpadded_under_test import SIZE, both, corpora, learning, sentences_of, sid
 from saccade.config import Config, TrainingConfig
 from saccade.data.batching import Position
 from saccade.data.both_ways import BothWays
+from saccade.data.mixture import Part
 from saccade.data.tokenizers import PAD
 from saccade.data.unpadded import UnpaddedBatcher, collate_unpadded, cut, fits
 from saccade.display import Display
@@ -62,6 +63,27 @@ def test_a_stream_goes_on_where_it_was_stopped_and_epochs_differ(tmp_path):
             assert torch.equal(batch.source, expected.source)
             assert torch.equal(batch.target, expected.target)
     assert not torch.equal(whole[0][1].source, whole[batcher.batches_in(0)][1].source)
+
+
+@settings(deadline=None, max_examples=40)
+@given(corpora, st.integers(64, 200), st.integers(0, 3), st.integers(0, 2), st.booleans())
+def test_a_plan_made_in_stretches_is_the_permutation_cut_at_once(pairs, tokens, seed, epoch, mixed):
+    mixture = [Part(1, 2), Part(len(pairs) - 1, len(pairs))] if mixed and len(pairs) > 1 else []
+    with tempfile.TemporaryDirectory() as folder:
+        store = stored(pairs, Path(folder) / "store")
+        batcher = UnpaddedBatcher(store, batch_tokens=tokens, seed=seed, mixture=mixture)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("saccade.data.unpadded.STRETCH", 1)  # two batches at least, if each word were a sentence
+            members, cuts = batcher._plan(epoch)
+    everyone = [np.arange(len(pairs), dtype=np.int64)]
+    if mixture:  # the first pair twice an epoch, and one more than all others, walk after walk
+        walks = [np.random.default_rng([seed, 1, walk]).permutation(len(pairs) - 1) + 1 for walk in range(epoch + 4)]
+        everyone = [[0, 0], np.concatenate(walks)[epoch * len(pairs) : (epoch + 1) * len(pairs)]]
+    expected = np.random.default_rng([seed, epoch]).permutation(np.concatenate(everyone))
+    assert members.dtype == np.uint32
+    assert members.tolist() == expected.tolist()
+    lengths = np.array([[len(source) + 1, len(target) + 1] for source, target in pairs]).T[:, expected]
+    assert cuts.tolist() == cut(lengths, batcher.rows).tolist()
 
 
 def test_a_place_beyond_an_epoch_is_refused(tmp_path):
