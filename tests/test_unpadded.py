@@ -86,6 +86,34 @@ def test_a_plan_made_in_stretches_is_the_permutation_cut_at_once(pairs, tokens, 
     assert cuts.tolist() == cut(lengths, batcher.rows).tolist()
 
 
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(side, side), min_size=7, max_size=60), st.integers(0, 5))
+def test_the_last_two_batches_of_an_epoch_share_what_is_left(pairs, seed):
+    with tempfile.TemporaryDirectory() as folder:
+        batcher = UnpaddedBatcher(stored(pairs, Path(folder) / "store"), batch_tokens=64, seed=seed)
+        batches = [batch for _, batch in islice(batcher.stream(), batcher.batches_in(0))]
+        cuts = batcher._plan(0)[1]
+    words = [sum(len(source) + len(target) + 2 for source, target in sentences_of(batch)) for batch in batches]
+    assert [len(batch.indices) for batch in batches[:-2]] == np.diff(cuts)[:-2].tolist()
+    # But for a pair of 20 words at most; where half would not fit, one side of the last is full but for a pair.
+    assert len(batches) == 1 or words[-1] >= min(sum(words[-2:]) / 2, 64) - 20
+
+
+@pytest.mark.parametrize("place", [Position(0, 2), Position(3, 0)], ids=["within an epoch", "at its end"])
+def test_a_run_begun_before_last_batches_were_shared_goes_on_as_it_was(tmp_path, place):
+    batcher = UnpaddedBatcher(stored(some_pairs(90), tmp_path / "store"), batch_tokens=128, seed=3)
+    taken = list(islice(batcher.stream(place), 2 * batcher.batches_in(0)))
+    epoch, number = place.epoch, place.batch
+    for after, batch in taken:
+        members, cuts = batcher._plan(epoch)
+        assert batch.indices.tolist() == members[cuts[number] : cuts[number + 1]].tolist()
+        number += 1
+        if number == len(cuts) - 1:
+            epoch, number = epoch + 1, 0
+        assert after == Position(epoch, number)
+    assert next(batcher.stream())[0] == Position(0, 1, {"end": "shared"})
+
+
 def test_a_place_beyond_an_epoch_is_refused(tmp_path):
     batcher = UnpaddedBatcher(stored(some_pairs(), tmp_path / "store"), batch_tokens=128, seed=3)
     with pytest.raises(SaccadeError, match="batch 99 of epoch 0: this epoch has"):

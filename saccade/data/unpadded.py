@@ -28,6 +28,7 @@ from saccade.errors import SaccadeError
 
 MULTIPLE = 64  # numbers of rows that suit matrix products and kernels
 STRETCH = 1 << 20  # pairs whose lengths are looked at together
+SHARED = {"end": "shared"}  # what the place of a run says whose epochs end with two batches alike
 SLACK = 1.02  # how much more of the shorter side a batch has room for than its share
 
 
@@ -194,7 +195,9 @@ class UnpaddedBatcher:
     """The batches of a store, epoch after epoch, each in an order of its own.
 
     `batch_tokens` is the number of rows of the longer side; the other has its share. An epoch is a permutation of the
-    pairs, cut wherever the next pair does not fit, so it does not depend on when the run was stopped.
+    pairs, cut wherever the next pair does not fit, so it does not depend on when the run was stopped. Its last batch
+    would be whatever is left, perhaps one sentence, for which a step is as long as for any: the last two share theirs.
+    (A run that was begun before they did goes on as it was, which its place in the stream tells.)
     """
 
     def __init__(self, store: Store, *, batch_tokens: int, seed: int, mixture: Sequence[Part] = ()) -> None:
@@ -226,8 +229,10 @@ class UnpaddedBatcher:
     def stream(self, start: Position = START) -> Generator[tuple[Position, UnpaddedBatch], None, None]:
         """Batches without end, each with the position *after* it: `stream(that)` yields what would have followed."""
         epoch, done = start.epoch, start.batch
+        place = SHARED if start == START else start.place
         while True:
             members, cuts = self._plan(epoch)
+            cuts = cuts if place is None else self._shared(members, cuts)
             count = len(cuts) - 1
             if not 0 <= done <= count:
                 raise SaccadeError(
@@ -235,7 +240,7 @@ class UnpaddedBatcher:
                     "resume with the corpus and batch_tokens the run began with"
                 )
             for number in range(done, count):
-                after = Position(epoch, number + 1) if number + 1 < count else Position(epoch + 1)
+                after = Position(epoch, number + 1, place) if number + 1 < count else Position(epoch + 1, 0, place)
                 yield after, self._collated(members[cuts[number] : cuts[number + 1]])
             del members, cuts  # before the next are made: of many pairs they are large
             epoch, done = epoch + 1, 0
@@ -258,6 +263,17 @@ class UnpaddedBatcher:
             ends_here = done + len(stretch) == len(members)
             cuts.append(done + (found[1:] if ends_here else found[1:-1]))  # the last of a stretch may have room
         return np.concatenate(cuts)
+
+    def _shared(self, members: Numbers, cuts: Integers) -> Integers:
+        """The same, but the last two batches have half each of what is theirs, if it fits so."""
+        if len(cuts) < 3:
+            return cuts
+        begin, middle, end = cuts[-3:].tolist()
+        ends = self._lengths(members[begin:end]).cumsum(axis=1, dtype=np.int64)
+        words = ends.sum(axis=0)
+        first = min(int(np.searchsorted(words, words[-1] / 2)) + 1, middle - begin)
+        fits_so = (ends[:, -1] - ends[:, first - 1] <= self.rows).all()
+        return np.concatenate([cuts[:-2], [begin + first, end]]) if fits_so else cuts
 
     def _lengths(self, members: Numbers) -> npt.NDArray[np.int32]:
         """Rows that the sources and the targets of some pairs take, (2, N)."""
