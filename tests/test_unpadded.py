@@ -2,7 +2,9 @@
 
 import copy
 import io
+import json
 import tempfile
+import time
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -368,3 +370,20 @@ def test_a_pair_that_fits_in_no_batch_is_found_before(tmp_path):
     store = stored([([5] * 200, [6]), ([5], [6])], tmp_path / "store")
     assert not fits(store, 128)
     assert fits(store, 256)
+
+
+def test_the_log_says_how_long_a_run_waited_for_its_batches(tmp_path, monkeypatch):
+    stream = UnpaddedBatcher.stream
+
+    def slow(self, *start):
+        for each in stream(self, *start):
+            time.sleep(0.05)
+            yield each
+
+    monkeypatch.setattr(UnpaddedBatcher, "stream", slow)
+    trained(tmp_path / "run", stored(some_pairs(60), tmp_path / "store"), 4)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    shares = [row["waiting"] for row in rows if "waiting" in row]
+    assert len(shares) == 2
+    assert 0 < shares[0] < 1  # the first batch at least is made while the step waits
+    assert 0 <= shares[1] < 1

@@ -218,7 +218,9 @@ class Trainer:
         )
         self.model.train()
         self.world.at(f"step {progress.step:,}: waiting for its batches")
+        asked = time.perf_counter()
         taken = [next(stream) for _ in range(settings.accumulate)]
+        waited = time.perf_counter() - asked
         self.world.at(f"step {progress.step:,}: counting its tokens")
         # Divided by the tokens of all of them: accumulated batches weigh as one large batch would.
         tokens = self.world.sum(sum(batch.target_tokens for _, batch in taken))
@@ -233,7 +235,7 @@ class Trainer:
             loss, norm = self._plain_step(batches, tokens, rate)
         if self.average is not None:
             self.average.update(progress.step)
-        log.add(loss, norm, tokens)
+        log.add(loss, norm, tokens, waited)
         after, last = taken[-1]
         progress.epoch, progress.batch, progress.place = after.epoch, after.batch, after.place
         progress.tokens += tokens
