@@ -28,6 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.common import Foreign, Ids, in_turns, pairs_like_multi30k, report
+from benchmarks.idle import of_the_gpu
 from benchmarks.marian import marian
 from benchmarks.peers import TorchTransformer
 from saccade.config import Config
@@ -96,6 +97,7 @@ def main() -> None:
                 contestants[f"{name}, compiled, {how}"] = partial(plain_step, peer, cycle(given), device, compiled=True)
     if device.type == "cuda":
         print(one_by_one(contestants, ours, args, device))
+        print(of_our_steps(contestants))
         return
     running = {name: make() for name, make in contestants.items()}
     rates = in_turns(running, args.steps, warmup=args.warmup)
@@ -125,6 +127,12 @@ def one_by_one(contestants: "Contestants", batches: list[Batch], args: argparse.
     title = f"training, {args.width} wide, {args.layers}+{args.layers} layers, vocabulary {args.vocabulary:,}"
     report(title, rates, "Saccade", "target tokens/s", foreign.share())
     return f"{of_the_units(rates, batches, args)}\nmost memory: {'; '.join(memory)}"
+
+
+def of_our_steps(contestants: "Contestants") -> str:
+    """How long the GPU has nothing to do while ours are at work: after all is timed, since a profile takes time."""
+    shares = (f"{name} {of_the_gpu(make()):.1%}" for name, make in contestants.items() if name.startswith("Saccade"))
+    return f"of its time the GPU had nothing to do: {'; '.join(shares)}"
 
 
 def sentences(args: argparse.Namespace) -> Pairs:
@@ -217,7 +225,7 @@ def saccade_step(
 
 def captured_step(model: EncoderDecoder, settings: Config, batches: Iterator[UnpaddedBatch]) -> Callable[[], int]:
     settings = settings.with_changes({"training": {"precision": "bf16", "r_drop": 0.0, "label_smoothing": SMOOTHING}})
-    steps = CapturedSteps(model, settings.training, make_optimizer(model, settings.training), Display(quiet=True))
+    steps = CapturedSteps(model, settings.training, make_optimizer(model, settings.training), Display())
     placed = (batch.pin_memory() for batch in batches)
 
     def step() -> int:

@@ -103,6 +103,15 @@ def test_only_memory_is_taken_for_memory() -> None:
     assert is_out_of_memory(MemoryError())
     assert not is_out_of_memory(RuntimeError("The size of tensor a (3) must match the size of tensor b (4)"))
     assert not is_out_of_memory(ValueError("not enough memory"))
+    assert is_out_of_memory(RuntimeError("Triton Error [CUDA]: out of memory"))
+    assert is_out_of_memory(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"))
+
+
+def test_an_error_of_a_capture_that_memory_ran_out_in_is_one_of_memory() -> None:
+    broken = RuntimeError("CUDA error: operation failed due to a previous error during capture")
+    assert not is_out_of_memory(broken)
+    broken.__context__ = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+    assert is_out_of_memory(broken)
 
 
 def test_the_longest_batch_is_tried_first_and_changes_nothing(tmp_path: Path, tiny: list[str]) -> None:

@@ -2,7 +2,9 @@
 
 import copy
 import io
+import json
 import tempfile
+import time
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -14,13 +16,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from models_under_test import MODELS, make, settings_of
 from rich.console import Console
+from unpadded_under_test import SIZE, both, corpora, learning, sentences_of, side, some_pairs, stored, trained
 
-from saccade.attention.dropout import Dropout
 from saccade.config import Config, TrainingConfig
-from saccade.data.batching import Position, collate
+from saccade.data.batching import Position
 from saccade.data.both_ways import BothWays
-from saccade.data.store import Store, StoreWriter
-from saccade.data.tokenizers import BOS, EOS, PAD
+from saccade.data.mixture import Part
+from saccade.data.tokenizers import PAD
 from saccade.data.unpadded import UnpaddedBatcher, collate_unpadded, cut, fits
 from saccade.display import Display
 from saccade.distributed.world import World
@@ -34,55 +36,7 @@ from saccade.training.optim import clip_gradients, make_optimizer, set_learning_
 from saccade.training.padding import choose_padding
 from saccade.training.unpadded import Unpadded
 
-SIZE = 20  # of the vocabulary
 READERS = [name for name in MODELS if reads_unpadded(make(name))]
-side = st.integers(0, 9).flatmap(lambda n: st.lists(st.integers(4, SIZE - 1), min_size=n, max_size=n))
-corpora = st.lists(st.tuples(side, side), min_size=1, max_size=40)
-
-
-def stored(pairs, folder):
-    with StoreWriter(folder, source_vocabulary=SIZE, target_vocabulary=SIZE) as writer:
-        writer.extend(pairs)
-    return Store(folder)
-
-
-def learning(name):
-    """A model in training that drops nothing, so that two ways can be compared."""
-    model = make(name).train()
-    for module in model.modules():
-        if isinstance(module, Dropout):
-            module.p = 0.0
-    return model
-
-
-def some_pairs(count=7, seed=0):
-    random = np.random.default_rng(seed)
-    sides = ([random.integers(4, SIZE, random.integers(1, 10)).tolist() for _ in range(count)] for _ in range(2))
-    return list(zip(*sides, strict=True))
-
-
-def both(pairs):
-    """The same pairs padded, and without padding with rows to spare."""
-    rows = range(len(pairs))
-    return collate(pairs, rows), collate_unpadded(pairs, np.array(rows), (96, 128), (10, 10))
-
-
-def sentences_of(batch):
-    """The pairs that a batch holds, read off its numbers."""
-    found = []
-    target = batch.target.tolist()
-    for row, place in enumerate(target[2]):
-        if target[4][row] == 0 or place:
-            continue
-        end, first, last = target[4][row], target[5][row], target[6][row]
-        assert target[0][row] == BOS
-        assert target[0][row + 1 : end] == target[1][row : end - 1]
-        assert target[1][end - 1] == EOS
-        assert batch.source[0, last - 1] == EOS
-        assert batch.source[4, first:last].tolist() == [row] * (last - first)
-        assert batch.source[5, first:last].tolist() == [end] * (last - first)
-        found.append((tuple(batch.source[0, first : last - 1].tolist()), tuple(target[1][row : end - 1])))
-    return found
 
 
 @settings(deadline=None, max_examples=40)
@@ -111,6 +65,55 @@ def test_a_stream_goes_on_where_it_was_stopped_and_epochs_differ(tmp_path):
             assert torch.equal(batch.source, expected.source)
             assert torch.equal(batch.target, expected.target)
     assert not torch.equal(whole[0][1].source, whole[batcher.batches_in(0)][1].source)
+
+
+@settings(deadline=None, max_examples=40)
+@given(corpora, st.integers(64, 200), st.integers(0, 3), st.integers(0, 2), st.booleans())
+def test_a_plan_made_in_stretches_is_the_permutation_cut_at_once(pairs, tokens, seed, epoch, mixed):
+    mixture = [Part(1, 2), Part(len(pairs) - 1, len(pairs))] if mixed and len(pairs) > 1 else []
+    with tempfile.TemporaryDirectory() as folder:
+        store = stored(pairs, Path(folder) / "store")
+        batcher = UnpaddedBatcher(store, batch_tokens=tokens, seed=seed, mixture=mixture)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("saccade.data.unpadded.STRETCH", 1)  # two batches at least, if each word were a sentence
+            members, cuts = batcher._plan(epoch)
+    everyone = [np.arange(len(pairs), dtype=np.int64)]
+    if mixture:  # the first pair twice an epoch, and one more than all others, walk after walk
+        walks = [np.random.default_rng([seed, 1, walk]).permutation(len(pairs) - 1) + 1 for walk in range(epoch + 4)]
+        everyone = [[0, 0], np.concatenate(walks)[epoch * len(pairs) : (epoch + 1) * len(pairs)]]
+    expected = np.random.default_rng([seed, epoch]).permutation(np.concatenate(everyone))
+    assert members.dtype == np.uint32
+    assert members.tolist() == expected.tolist()
+    lengths = np.array([[len(source) + 1, len(target) + 1] for source, target in pairs]).T[:, expected]
+    assert cuts.tolist() == cut(lengths, batcher.rows).tolist()
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.tuples(side, side), min_size=7, max_size=60), st.integers(0, 5))
+def test_the_last_two_batches_of_an_epoch_share_what_is_left(pairs, seed):
+    with tempfile.TemporaryDirectory() as folder:
+        batcher = UnpaddedBatcher(stored(pairs, Path(folder) / "store"), batch_tokens=64, seed=seed)
+        batches = [batch for _, batch in islice(batcher.stream(), batcher.batches_in(0))]
+        cuts = batcher._plan(0)[1]
+    words = [sum(len(source) + len(target) + 2 for source, target in sentences_of(batch)) for batch in batches]
+    assert [len(batch.indices) for batch in batches[:-2]] == np.diff(cuts)[:-2].tolist()
+    # But for a pair of 20 words at most; where half would not fit, one side of the last is full but for a pair.
+    assert len(batches) == 1 or words[-1] >= min(sum(words[-2:]) / 2, 64) - 20
+
+
+@pytest.mark.parametrize("place", [Position(0, 2), Position(3, 0)], ids=["within an epoch", "at its end"])
+def test_a_run_begun_before_last_batches_were_shared_goes_on_as_it_was(tmp_path, place):
+    batcher = UnpaddedBatcher(stored(some_pairs(90), tmp_path / "store"), batch_tokens=128, seed=3)
+    taken = list(islice(batcher.stream(place), 2 * batcher.batches_in(0)))
+    epoch, number = place.epoch, place.batch
+    for after, batch in taken:
+        members, cuts = batcher._plan(epoch)
+        assert batch.indices.tolist() == members[cuts[number] : cuts[number + 1]].tolist()
+        number += 1
+        if number == len(cuts) - 1:
+            epoch, number = epoch + 1, 0
+        assert after == Position(epoch, number)
+    assert next(batcher.stream())[0] == Position(0, 1, {"end": "shared"})
 
 
 def test_a_place_beyond_an_epoch_is_refused(tmp_path):
@@ -282,27 +285,8 @@ def test_a_capture_may_show_that_it_lasts_below_the_bar_of_the_run():
     assert "compiling and capturing a step" in display.console.file.getvalue()
 
 
-def trained(folder, store, steps):
-    """A run over batches without padding, or what is left of it, as `Trainer` goes through it."""
-    training = TrainingConfig(
-        max_steps=steps, learning_rate=0.01, warmup_steps=2, validate_every=4, checkpoint_every=4, batch_tokens=128,
-        r_drop=1.0, patience=0, accumulate=2, ema=0.9, log_every=2, tensorboard=False,
-    )  # fmt: skip
-    model = make("transformer pre-norm").train()
-    torch.manual_seed(7)
-    batcher = UnpaddedBatcher(store, batch_tokens=128, seed=1)
-    trainer = Trainer(training, model, batcher, lambda: Validation(1.0, None), folder, Display(quiet=True))
-    trainer.restore()
-    outcome = trainer.fit()
-    assert outcome.progress.step == steps
-    assert trainer.captured is not None
-    return list(model.parameters())
-
-
 def test_a_run_that_was_stopped_ends_with_the_very_weights_of_the_other(tmp_path):
     store = stored(some_pairs(60), tmp_path / "store")
-    for name in ("whole", "stopped"):
-        (tmp_path / name).mkdir()
     whole = trained(tmp_path / "whole", store, 12)
     trained(tmp_path / "stopped", store, 8)
     for own, other in zip(trained(tmp_path / "stopped", store, 12), whole, strict=True):
@@ -386,3 +370,20 @@ def test_a_pair_that_fits_in_no_batch_is_found_before(tmp_path):
     store = stored([([5] * 200, [6]), ([5], [6])], tmp_path / "store")
     assert not fits(store, 128)
     assert fits(store, 256)
+
+
+def test_the_log_says_how_long_a_run_waited_for_its_batches(tmp_path, monkeypatch):
+    stream = UnpaddedBatcher.stream
+
+    def slow(self, *start):
+        for each in stream(self, *start):
+            time.sleep(0.05)
+            yield each
+
+    monkeypatch.setattr(UnpaddedBatcher, "stream", slow)
+    trained(tmp_path / "run", stored(some_pairs(60), tmp_path / "store"), 4)
+    rows = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    shares = [row["waiting"] for row in rows if "waiting" in row]
+    assert len(shares) == 2
+    assert 0 < shares[0] < 1  # the first batch at least is made while the step waits
+    assert 0 <= shares[1] < 1

@@ -185,7 +185,9 @@ class Batcher:
         epoch = epoch if self._mixture else 0
         if self._last is None or self._last[0] != epoch:
             everyone = np.arange(len(self.store), dtype=np.uint32)
-            members = drawn(self._mixture, self.seed, epoch).astype(np.uint32) if self._mixture else everyone
+            members = (
+                drawn(self._mixture, self.seed, epoch).astype(np.uint32, copy=False) if self._mixture else everyone
+            )
             self._last = epoch, self._buckets.cut(members, self.batch_tokens)
         return self._last[1]
 

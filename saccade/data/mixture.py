@@ -23,6 +23,8 @@ from saccade.config import CorpusConfig, DataConfig
 from saccade.data.corpora import Corpus, open_corpora
 from saccade.errors import SaccadeError
 
+Numbers = npt.NDArray[np.uint32] | npt.NDArray[np.int64]  # of pairs
+
 
 class Part(NamedTuple):
     """A corpus of a mixture in a store: how many pairs it has there, and how many of them an epoch takes."""
@@ -134,17 +136,23 @@ def apportioned(share: Sequence[float], total: int) -> list[int]:
     return [int(count) for count in whole]
 
 
-def drawn(parts: Sequence[Part], seed: int, epoch: int) -> npt.NDArray[np.int64]:
+def numbers(pairs: int) -> Numbers:
+    """0, 1, …, a number for each of so many pairs, in four bytes where that will do."""
+    return np.arange(pairs, dtype=np.uint32 if pairs <= 1 << 32 else np.int64)
+
+
+def drawn(parts: Sequence[Part], seed: int, epoch: int) -> Numbers:
     """The pairs of an epoch, as numbers in a store that holds the parts one after the other."""
     found = []
+    everyone = numbers(sum(part.pairs for part in parts))
     offset = 0
     for number, (pairs, taken) in enumerate(parts):
         start, end = epoch * taken, (epoch + 1) * taken
         while start < end:
             walk, place = divmod(start, pairs)
             until = min(pairs, place + end - start)
-            order = np.random.default_rng([seed % 2**64, number, walk]).permutation(pairs)
-            found.append(offset + order[place:until])
+            order = np.random.default_rng([seed % 2**64, number, walk]).permutation(everyone[offset : offset + pairs])
+            found.append(order[place:until].copy())
             start += until - place
         offset += pairs
     return np.concatenate(found)

@@ -173,7 +173,7 @@ class Stream:
 
 def tally_of(place: Mapping[str, Any] | None) -> dict[str, int]:
     """What a run has read, kept and dropped, the window that it is in counted; without a stream, nothing."""
-    return {} if place is None else dict(place.get("reached", place["tally"]))
+    return {} if place is None else dict(place.get("reached", place.get("tally", {})))
 
 
 def streamed_lines(tally: Mapping[str, int]) -> list[str]:

@@ -16,6 +16,7 @@ equal to those over padded batches.
 import copy
 import time
 from collections.abc import Callable
+from pathlib import Path
 from types import FunctionType
 from typing import Any, NamedTuple
 
@@ -25,9 +26,9 @@ from torch import Tensor
 from saccade.config import TrainingConfig
 from saccade.data.unpadded import UnpaddedBatch
 from saccade.display import Display
-from saccade.errors import SaccadeError
 from saccade.models.protocol import EncoderDecoder
 from saccade.models.unpadded import plainly
+from saccade.training.memory import MicroBatches
 from saccade.training.optim import clip_gradients, set_learning_rate
 from saccade.training.unpadded import Unpadded
 
@@ -42,6 +43,10 @@ class Shape(NamedTuple):
     longest: tuple[int, int]
     first: bool
 
+    @staticmethod
+    def of(batch: UnpaddedBatch, first: bool) -> "Shape":
+        return Shape(tuple(batch.source.shape), tuple(batch.target.shape), batch.longest, first)
+
 
 class Capture(NamedTuple):
     """A captured reading of a batch: where its numbers go, and where its loss is found."""
@@ -52,11 +57,22 @@ class Capture(NamedTuple):
 
 
 class CapturedSteps:
-    """The steps of a run: gradients of batches, added up, and the update by them."""
+    """The steps of a run: gradients of batches, added up, and the update by them.
+
+    Where memory is short, each batch goes in `micro.pieces` of one smaller shape. All batches have one shape, so the
+    first is as good a trial as the longest: what does not fit is known before the first step. Dropout falls by place,
+    so from there on a run is not that of a larger GPU, but as good; resumed, it goes on in the pieces it went in.
+    """
 
     def __init__(
-        self, model: EncoderDecoder, settings: TrainingConfig, optimizer: torch.optim.Optimizer, display: Display
+        self,
+        model: EncoderDecoder,
+        settings: TrainingConfig,
+        optimizer: torch.optim.Optimizer,
+        display: Display,
+        micro: MicroBatches | None = None,
     ) -> None:
+        self.micro = micro or MicroBatches(Path(), display, alone=True)
         self.settings, self.optimizer, self.display = settings, optimizer, display
         self.weights = [p for group in optimizer.param_groups for p in group["params"]]
         self.device = self.weights[0].device
@@ -82,34 +98,47 @@ class CapturedSteps:
 
     def take(self, batches: list[UnpaddedBatch], tokens: int, rate: float) -> tuple[Tensor, Tensor]:
         """One step; its loss a token and the norm of its gradient, still on the device."""
-        losses = []
         self.scale.fill_(1 / tokens)
-        # Before anything is added up: what is captured is tried first, which adds gradients of its own.
-        captures = [self._capture(batch, first=number == 0) for number, batch in enumerate(batches)]
-        for capture, batch in zip(captures, batches, strict=True):
-            capture.batch.source.copy_(batch.source, non_blocking=True)
-            capture.batch.target.copy_(batch.target, non_blocking=True)
-            capture.replay()
-            losses.append(capture.nll / tokens)  # a new tensor: the next replay writes over this one
+        whole = batches[0]
+        nll = self.micro.spared(
+            lambda pieces: self._gradients([piece for batch in batches for piece in batch.pieces(pieces)]),
+            whole.most_pieces,
+            self._forget,
+            hopeless=self._hopeless(whole),
+        )
         set_learning_rate(self.optimizer, rate)
         assert self.update is not None
         self.update()
-        return torch.stack(losses).sum(), self.norm.clone()
+        return nll / tokens, self.norm.clone()
 
-    def _capture(self, batch: UnpaddedBatch, first: bool) -> Capture:
-        shape = Shape(tuple(batch.source.shape), tuple(batch.target.shape), batch.longest, first)
-        if shape not in self.captures:
-            try:
-                self.captures[shape] = self._captured(batch, first)
-            except torch.OutOfMemoryError:
-                raise SaccadeError(
-                    f"memory: a batch of {batch.source.size(1):,} + {batch.target.size(1):,} tokens does not fit; "
-                    "lower training.batch_tokens and raise training.accumulate by as much, which is the same step, or "
-                    "set training.unpadded=false, whose batches go in pieces"
-                ) from None
-        return self.captures[shape]
+    def _gradients(self, batches: list[UnpaddedBatch]) -> Tensor:
+        """Add up the gradients of batches; returns their negative log-likelihood."""
+        losses = []
+        # Before anything is added up: what is captured is tried first, which adds gradients of its own.
+        for capture, batch in zip(self._ready(batches), batches, strict=True):
+            capture.batch.source.copy_(batch.source, non_blocking=True)
+            capture.batch.target.copy_(batch.target, non_blocking=True)
+            capture.replay()
+            losses.append(capture.nll.clone())  # the next replay writes over this one
+        return torch.stack(losses).sum()
+
+    def _ready(self, batches: list[UnpaddedBatch]) -> list[Capture]:
+        """What is replayed for each batch of a step, captured now if it was not before."""
+        shapes = [Shape.of(batch, first=number == 0) for number, batch in enumerate(batches)]
+        new = {
+            shape: self._captured(batch, shape.first)
+            for shape, batch in dict(zip(shapes, batches, strict=True)).items()
+            if shape not in self.captures
+        }
+        if self.on_gpu and new:
+            self._capture(new, shapes)
+        else:
+            self.captures |= new
+            self.update = self.update or self._update
+        return [self.captures[shape] for shape in shapes]
 
     def _captured(self, batch: UnpaddedBatch, first: bool) -> Capture:
+        """The reading of a batch as it is written."""
         batch = batch.to(self.device, copy=True)
         nll = self.weights[0].new_zeros(())
 
@@ -126,34 +155,62 @@ class CapturedSteps:
                 for weight, gradient in zip(self.weights, gradients, strict=True):
                     weight.grad.add_(gradient)
 
-        def update() -> None:
-            norm = clip_gradients(self.weights, self.settings.clip_norm)
-            self.norm.copy_(norm)
-            # The fused update leaves all weights alone when this is set: a bad step does no harm before it is seen.
-            self.optimizer.found_inf.copy_(~torch.isfinite(norm))  # type: ignore[attr-defined]
-            self.optimizer.step()
-            self._fill()
+        return Capture(batch, nll, read)
 
-        if not self.on_gpu:
-            self.update = update
-            return Capture(batch, nll, read)
-        with self.display.task("compiling and capturing a step", None), Kept(self.optimizer, self.weights):
-            replay = captured(read, self.pool)
-            if self.update is None:
-                self.update = captured(update, self.pool)
-                self.foreseen = self._time(replay), torch.cuda.max_memory_allocated(self.device)
+    def _update(self) -> None:
+        norm = clip_gradients(self.weights, self.settings.clip_norm)
+        self.norm.copy_(norm)
+        # The fused update leaves all weights alone when this is set: a bad step does no harm before it is seen.
+        self.optimizer.found_inf.copy_(~torch.isfinite(norm))  # type: ignore[attr-defined]
+        self.optimizer.step()
         self._fill()
-        return Capture(batch, nll, replay)
 
-    def _time(self, replay: Callable[[], None]) -> float:
-        assert self.update is not None
+    def _capture(self, new: dict[Shape, Capture], step: list[Shape]) -> None:
+        """Make graphs of what is new, and the first time one of the update; then a whole step is timed."""
+        with self.display.task("compiling and capturing a step", None), Kept(self.optimizer, self.weights):
+            works = [capture.replay for capture in new.values()] + ([] if self.update else [self._update])
+            # All before any: what is tried outside the pool needs its memory beside that of what is captured in it.
+            for work in works:
+                warm(work)
+            graphs = [captured(work, self.pool) for work in works]
+            for (shape, capture), replay in zip(new.items(), graphs, strict=False):
+                self.captures[shape] = capture._replace(replay=replay)
+            if self.update is None:
+                self.update = graphs[-1]
+                replays = [*(self.captures[shape].replay for shape in step), self.update]
+                self.foreseen = self._time(replays), torch.cuda.max_memory_allocated(self.device)
+        self._fill()
+
+    def _time(self, replays: list[Callable[[], None]]) -> float:
         torch.cuda.synchronize(self.device)
         start = time.perf_counter()
         for _ in range(WARM):
-            replay()
-            self.update()
+            for replay in replays:
+                replay()
         torch.cuda.synchronize(self.device)
         return (time.perf_counter() - start) / WARM
+
+    def _forget(self) -> None:
+        """Let go of all that was captured, and of its memory, before the next try."""
+        self.captures.clear()
+        self.update = None
+        for low in self.copies:
+            low.grad = None
+        if self.on_gpu:
+            self.objective.call = Compiled()
+            self.pool = torch.cuda.graph_pool_handle()
+            torch.cuda.reset_peak_memory_stats(self.device)
+
+    def _hopeless(self, batch: UnpaddedBatch) -> str:
+        source, target = batch.room(batch.most_pieces)
+        return (
+            f"training.batch_tokens={self.settings.batch_tokens}: memory is too short for the smallest piece of a "
+            f"batch, {source:,} + {target:,} tokens (the longest sentences have {batch.longest[0]:,} and "
+            f"{batch.longest[1]:,}); leave the GPU more free memory and give the same command again, which goes on "
+            "from the last checkpoint, or begin another run (another --out, its weights with --from) with "
+            "training.unpadded=false, whose pieces can be a single pair, a smaller data.cleaning.max_characters or a "
+            "smaller model.size"
+        )
 
     @torch.no_grad()
     def _fill(self) -> None:
@@ -200,14 +257,18 @@ class Kept:
         torch.cuda.set_rng_state(self.generator, self.device)
 
 
-def captured(work: Callable[[], None], pool: Any) -> Callable[[], None]:
-    """The work as a graph to replay."""
+def warm(work: Callable[[], None]) -> None:
+    """Do the work as it is written, so that all is compiled, chosen and made ready."""
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         for _ in range(WARM):
             work()
     torch.cuda.current_stream().wait_stream(stream)
+
+
+def captured(work: Callable[[], None], pool: Any) -> Callable[[], None]:
+    """The work, once it is warm, as a graph to replay."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph, pool=pool):
         work()

@@ -44,7 +44,9 @@ class Log:
         if self.board is not None:
             self.board.close()
 
-    def add(self, loss: Tensor, norm: Tensor, tokens: int) -> None:
+    def add(self, loss: Tensor, norm: Tensor, tokens: int, waited: float) -> None:
+        """Take note of a step; `waited`: the seconds until its batches were there."""
+        self.waited += waited
         self.losses.append(loss.detach() * tokens)
         self.norms.append(norm)
         self.tokens += tokens
@@ -58,6 +60,7 @@ class Log:
             "gradient_norm": torch.stack(self.norms).mean().item(),
             "learning_rate": rate,
             "tokens_per_second": self.tokens / seconds,
+            "waiting": round(self.waited / seconds, 4),  # for batches, of all the time
             "epoch": progress.epoch,
             "target_tokens": progress.tokens,
             "seconds": round(progress.seconds, 3),
@@ -86,7 +89,7 @@ class Log:
     def _clear(self) -> None:
         self.losses: list[Tensor] = []
         self.norms: list[Tensor] = []
-        self.tokens = 0
+        self.tokens, self.waited = 0, 0.0
         self.since = time.perf_counter()
 
     def _forget_after(self, step: int) -> None:

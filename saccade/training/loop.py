@@ -59,6 +59,7 @@ class Progress:
     epoch: int = 0
     batch: int = 0
     place: dict[str, Any] | None = None  # of a stream
+    pieces: int = 1  # that batches without padding go in: where they are cut, dropout falls otherwise
     tokens: int = 0
     seconds: float = 0.0
     best: float | None = None  # higher is better
@@ -121,6 +122,9 @@ class Trainer:
         known = self.world.load(last, self.model, self.optimizer, self._more())
         known.pop("extra", None)
         self.progress = Progress(**known)
+        self.micro.pieces = max(self.micro.pieces, self.progress.pieces)
+        if self.progress.pieces > 1:
+            self.display.say(f"memory: a batch goes in {self.micro.pieces} pieces, as before the run was stopped")
         return True
 
     def fit(self) -> Outcome:
@@ -130,7 +134,7 @@ class Trainer:
         stream = prefetch(self._batches(Position(progress.epoch, progress.batch, progress.place)))
         log = Log(self.folder, settings, progress.step, self.world)
         if isinstance(self.batcher, UnpaddedBatcher):
-            self.captured = CapturedSteps(self.model, settings, self.optimizer, self.display)
+            self.captured = CapturedSteps(self.model, settings, self.optimizer, self.display, self.micro)
         else:
             self._try_longest(self.batcher)
         with (
@@ -214,7 +218,9 @@ class Trainer:
         )
         self.model.train()
         self.world.at(f"step {progress.step:,}: waiting for its batches")
+        asked = time.perf_counter()
         taken = [next(stream) for _ in range(settings.accumulate)]
+        waited = time.perf_counter() - asked
         self.world.at(f"step {progress.step:,}: counting its tokens")
         # Divided by the tokens of all of them: accumulated batches weigh as one large batch would.
         tokens = self.world.sum(sum(batch.target_tokens for _, batch in taken))
@@ -223,12 +229,13 @@ class Trainer:
         batches = [batch for _, batch in taken]
         if self.captured is not None:
             loss, norm = self.captured.take(batches, tokens, rate)
+            progress.pieces = self.micro.pieces
             self._foretell(self.captured, batches)
         else:
             loss, norm = self._plain_step(batches, tokens, rate)
         if self.average is not None:
             self.average.update(progress.step)
-        log.add(loss, norm, tokens)
+        log.add(loss, norm, tokens, waited)
         after, last = taken[-1]
         progress.epoch, progress.batch, progress.place = after.epoch, after.batch, after.place
         progress.tokens += tokens
@@ -248,8 +255,8 @@ class Trainer:
         steps.foreseen = None
         left = known(self.settings.max_steps) - self.progress.step
         found = Estimate(
-            tokens_per_second=batches[0].target_tokens / seconds,
-            seconds=left * len(batches) * seconds,
+            tokens_per_second=sum(batch.target_tokens for batch in batches) / seconds,
+            seconds=left * seconds,
             memory=memory,
             available=memory + free_memory(self.device),
         )

@@ -14,14 +14,28 @@ from saccade.files import read_json, write_text
 
 T = TypeVar("T")
 NOTE = "pieces.json"  # in resume/
+WORDS = (  # of errors that have no kind of their own: a CPU's allocator, CUDA, its libraries and Triton
+    "can't allocate memory",
+    "not enough memory",
+    "bad_alloc",
+    "out of memory",
+    "ALLOC_FAILED",
+)
+SINGLE_PAIR = (
+    "memory: a single pair of the longest batch does not fit; drop long pairs with a smaller "
+    "data.cleaning.max_characters, choose a smaller model.size or, on many GPUs, set training.sharding=fsdp"
+)
 
 
 def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error says that a device, or the machine, has no memory left."""
     if isinstance(error, torch.OutOfMemoryError | MemoryError):
         return True
-    words = ("can't allocate memory", "not enough memory", "bad_alloc")  # a CPU's allocator has no error of its own
-    return isinstance(error, RuntimeError) and any(word in str(error) for word in words)
+    if not isinstance(error, RuntimeError):
+        return False
+    # A capture that memory ran out in ends with an error of its own, raised while that of memory went through it.
+    before = error.__context__
+    return any(word in str(error) for word in WORDS) or (before is not None and is_out_of_memory(before))
 
 
 class MicroBatches:
@@ -38,8 +52,16 @@ class MicroBatches:
             self.pieces = int(read_json(self.note, "remove it")["pieces"])
             display.say(f"memory: a batch goes in {self.pieces} pieces, since it did not fit in fewer ({self.note})")
 
-    def spared(self, work: Callable[[int], T], rows: int, forget: Callable[[], object], alone: bool | None = None) -> T:
-        """Do `work` in so many pieces that it fits; `forget` what an attempt left. `rows` is the most there can be."""
+    def spared(
+        self,
+        work: Callable[[int], T],
+        most: int,
+        forget: Callable[[], object],
+        alone: bool | None = None,
+        hopeless: str = SINGLE_PAIR,
+    ) -> T:
+        """Do `work` in so many pieces that it fits; `forget` what an attempt left. `most`: how many there can be;
+        `hopeless`: what is said where that is not enough."""
         alone = self.alone if alone is None else alone
         while True:
             try:
@@ -47,12 +69,8 @@ class MicroBatches:
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
-                if self.pieces >= rows:
-                    raise SaccadeError(
-                        "memory: a single pair of the longest batch does not fit; drop long pairs with a smaller "
-                        "data.cleaning.max_characters, choose a smaller model.size or, on many GPUs, set "
-                        "training.sharding=fsdp"
-                    ) from None
+                if self.pieces >= most:
+                    raise SaccadeError(hopeless) from None
                 if not alone:
                     write_text(self.note, json.dumps({"pieces": 2 * self.pieces}))
                     raise
