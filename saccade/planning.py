@@ -48,6 +48,8 @@ BANDS = (
 )
 CPU_FEWEST_STEPS = 300
 GPU_FEWEST_STEPS = 3000  # minutes, whatever the corpus; early stopping ends what has nothing more to learn
+HELD_UP = 1.25  # so many times as quick, and one thread is worth a warning
+MOST_ASKED = 5.0  # seconds that finding this out may take
 MOST_STEPS = 300_000  # as many as the largest model of Vaswani et al. 2017 took
 
 
@@ -164,6 +166,7 @@ class Estimate(NamedTuple):
     memory: int  # bytes: weights, gradients, optimizer, moving average and the activations of the largest batch
     available: int
     activations: int = 0  # bytes of `memory` that go in pieces, if the batch does
+    by_one_thread: float = 0.0  # target tokens per second, where there are several and it was tried
 
     @property
     def pieces(self) -> int:
@@ -182,6 +185,11 @@ class Estimate(NamedTuple):
             said.append(
                 "warning: this may not fit in memory; a batch that does not goes in pieces, which takes longer: lower "
                 "training.batch_tokens (and raise training.accumulate) or choose a smaller model.size"
+            )
+        if self.by_one_thread > HELD_UP * self.tokens_per_second:
+            said.append(
+                f"warning: one thread alone would do {self.by_one_thread:,.0f} target tokens/s now: threads wait for "
+                "each other while something else is at work on this machine; end that, or set training.threads=1"
             )
         return said
 
@@ -210,10 +218,14 @@ def estimate(config: Config, model: EncoderDecoder, batcher: Batcher, device: to
     trial = make_objective(copy.deepcopy(model), settings)
     optimizer = make_optimizer(trial, settings)
     activations = _by_piece(largest, lambda piece: _activation_bytes(trial, piece, device, settings.precision))
-    seconds = min(
-        _by_piece(usual, lambda piece: _timed_step(trial, optimizer, piece, device, settings.precision))
-        for _ in range(2)
-    )
+
+    def step() -> float:
+        return _by_piece(usual, lambda piece: _timed_step(trial, optimizer, piece, device, settings.precision))
+
+    seconds = min(step(), step())
+    threads = torch.get_num_threads()
+    asked = device.type == "cpu" and ranks == 1 and 1 < threads <= MOST_ASKED / seconds
+    by_one = _with_one_thread(step) if asked else math.inf
     torch.set_rng_state(generator)
     weights = sum(parameter.numel() * 4 for parameter in model.parameters())
     rate = max(1, usual.target_tokens) * ranks / seconds
@@ -223,7 +235,17 @@ def estimate(config: Config, model: EncoderDecoder, batcher: Batcher, device: to
         memory=(5 if settings.ema else 4) * weights + int(activations),
         available=available,
         activations=int(activations),
+        by_one_thread=max(1, usual.target_tokens) / by_one,
     )
+
+
+def _with_one_thread(measure: Callable[[], float]) -> float:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return measure()
+    finally:
+        torch.set_num_threads(threads)
 
 
 def free_memory(device: torch.device) -> int:

@@ -177,6 +177,31 @@ def test_a_run_that_may_not_fit_is_warned_of():
     assert len(roomy.lines()) == 1
 
 
+def test_threads_that_hold_each_other_up_are_warned_of():
+    from saccade.planning import Estimate
+
+    held_up = Estimate(1000.0, 60.0, memory=50, available=100, by_one_thread=1800.0)
+    helped = Estimate(1000.0, 60.0, memory=50, available=100, by_one_thread=600.0)
+    assert "1,800" in held_up.lines()[-1]
+    assert "training.threads=1" in held_up.lines()[-1]
+    assert len(helped.lines()) == 1
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_an_estimate_leaves_the_number_of_threads_as_it_was(store, threads):
+    config, _ = choose_model(Config.load(None, ["model.width=16", "model.heads=2"]), len(store), True, CPU)
+    config, _ = choose_training(config, store, CPU)
+    model = build_model(config, 50, 50)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        found = estimate(config, model, Batcher(store, batch_tokens=256, seed=1), CPU)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+    assert (found.by_one_thread > 0) == (threads > 1), "one thread is tried where there are more"
+
+
 @pytest.mark.parametrize(("seconds", "said"), [(5, "5 seconds"), (600, "10 minutes"), (7200, "2.0 hours")])
 def test_times_are_said_as_people_say_them(seconds, said):
     assert spell_time(seconds) == said
