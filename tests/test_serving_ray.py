@@ -1,11 +1,15 @@
 """On a local Ray: the application starts and answers."""
 
+import os
 import socket
 
 import httpx
 import pytest
 
 import saccade
+
+# Ray gives up on its proxy after five seconds, which it may need on a busy machine only to start.
+os.environ.setdefault("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "50")
 
 ray = pytest.importorskip("ray")
 pytest.importorskip("ray.serve")
