@@ -4,6 +4,7 @@ import json
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +14,9 @@ import time
 
 import httpx
 import pytest
+
+from saccade import demo
+from saccade.serving.run import demo_folder
 
 SLOW = {"min_length": 512, "max_length_extra": 256, "max_length": 4096, "guard": False, "split": "never"}
 
@@ -90,6 +94,21 @@ def test_what_is_no_folder_is_refused_before_anything_listens(command, tmp_path)
     done = command("serve", tmp_path / "none", "--no-open")
     assert done.status == 2
     assert "there is no such folder" in done.err
+
+
+def test_the_demo_is_trained_where_there_is_none_or_only_a_part_of_it(trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(demo, "TRAINING", demo.TRAINING | {"max_steps": 4, "validate_every": 2})
+    folder = tmp_path / "demo"
+    shutil.copytree(trained, folder)
+    (folder / "record.json").unlink()  # as a run that was broken off leaves it
+    before = (folder / "model.safetensors").read_bytes()
+    assert demo_folder(folder) == folder
+    assert "no finished model yet; training the demo" in capsys.readouterr().err
+    after = (folder / "model.safetensors").read_bytes()
+    assert after != before
+    assert demo_folder(folder) == folder
+    assert "training" not in capsys.readouterr().err
+    assert (folder / "model.safetensors").read_bytes() == after
 
 
 def test_a_run_that_is_watched_before_it_has_a_model_is_named(tmp_path):

@@ -14,7 +14,7 @@ import uvicorn
 
 from saccade.display import Display
 from saccade.errors import SaccadeError
-from saccade.folder import CONFIG, WEIGHTS
+from saccade.folder import CONFIG, RECORD, WEIGHTS
 from saccade.serving.app import create_app
 from saccade.serving.logs import log_to_stderr
 from saccade.serving.loops import quickest_loop, settled
@@ -24,11 +24,11 @@ from saccade.serving.settings import ServingSettings
 
 
 def demo_folder(folder: Path) -> Path:
-    """The demo's folder, trained now if there is none."""
-    if not ((folder / CONFIG).exists() and (folder / WEIGHTS).exists()):
+    """The demo's folder, trained now if there is none; one whose training was broken off knows next to nothing."""
+    if not all((folder / name).exists() for name in (CONFIG, WEIGHTS, RECORD)):
         from saccade.demo import train_demo
 
-        Display().say(f"{folder}: no model yet; training the demo, about a minute")
+        Display().say(f"{folder}: no finished model yet; training the demo, about a minute")
         train_demo(folder)
     return folder
 
