@@ -6,10 +6,13 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from served import serving
 from visiting import OTHER, TEXT, Open, World, settled, shown, visit, world, write
 
+import saccade.looking
+from saccade.folder import WEIGHTS, load
 from saccade.serving.page import STATIC
 
 if TYPE_CHECKING:
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["visit", "world"]  # fixtures
 
+VIEWER = Path(saccade.looking.__file__).parent / "static"
 VIEWS = ("#translate", "#compare", "#files", "#run")
 NAMED = {"button", "link", "textbox", "combobox", "spinbutton", "menuitem", "dialog", "navigation", "checkbox", "radio"}
 
@@ -77,6 +81,23 @@ def test_the_tab_key_goes_through_all_in_order_and_focus_is_seen(visit: Open) ->
     assert known == [each for each in wanted if each in known]
     assert {"skip", "open-rules", "source", "clear", "more", "see", "copy"} <= set(stops)
     assert sum(stop.startswith("word") for stop in stops) == 1  # all words together are one stop
+
+
+def test_on_a_phone_the_side_panel_keeps_the_keyboard_from_what_it_covers(visit: Open) -> None:
+    page = visit(viewport={"width": 390, "height": 844})
+    write(page, TEXT)
+    page.focus(".see >> visible=true")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#look .saccade-look canvas")
+    outside = "!!document.activeElement.closest('main, .top, .skip')"
+    page.keyboard.press("Shift+Tab")
+    assert not page.evaluate(outside)
+    page.set_viewport_size({"width": 1280, "height": 844})  # there it lies beside the text
+    page.focus("#source")
+    assert page.evaluate(outside)
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.keyboard.press("Escape")
+    assert "see" in page.evaluate("document.activeElement.className")
 
 
 def test_shortcuts_are_listed_and_work(visit: Open) -> None:
@@ -186,6 +207,42 @@ def test_all_four_languages_say_everything(visit: Open) -> None:
     assert used <= set(labels["en"])
 
 
+def test_the_head_by_head_view_says_everything_in_all_four_languages(visit: Open) -> None:
+    page = visit(locale="de")
+    script = (VIEWER / "labels.js").read_text()
+    labels: dict[str, dict[str, str]] = page.evaluate(f"() => {{ {script}; return LABELS }}")
+    assert set(labels) == {"en", "de", "fr", "zh"}
+    for code, words in labels.items():
+        assert list(words) == list(labels["en"]), code
+        for key, value in words.items():
+            assert value.strip(), f"{code}.{key}"
+            assert sorted(re.findall(r"\{\w+\}", value)) == sorted(re.findall(r"\{\w+\}", labels["en"][key])), key
+    write(page, TEXT)
+    page.click(".see >> visible=true")
+    page.wait_for_selector("#look .saccade-look canvas")
+    page.click("#look .told summary")
+    page.hover("#look .heat .map")
+    said = (
+        "() => [...document.querySelectorAll('.saccade-look, .saccade-look *')].flatMap((each) =>"
+        " [each.ariaLabel, each.title, each.getAttribute('aria-roledescription'),"
+        " ...[...each.childNodes].filter((node) => node.nodeType === 3).map((node) => node.data)]"
+        ").filter(Boolean).map((text) => text.trim())"
+    )
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    for code in ("de", "fr", "zh"):
+        page.select_option("#tongue", code)
+        page.wait_for_function(
+            "word => document.querySelector('#look').innerText.includes(word)", arg=labels[code]["add"]
+        )
+        page.hover("#look .heat .map")
+        told = set(page.evaluate(said))
+        assert {labels[code][key] for key in ("cross", "layer", "mean", "heads", "links", "steps", "smaller")} <= told
+        own = {value for value in labels["en"].values() if value not in labels[code].values()}
+        assert own & told == set(), f"in English in {code}"
+    assert not [url for url in asked if "/v1/" in url]  # what is known is not asked for again
+
+
 @pytest.mark.parametrize(("locale", "word"), [("de-AT", "Vergleichen"), ("fr-CA", "Comparer"), ("zh-CN", "对比")])
 def test_the_browsers_language_is_spoken(visit: Open, locale: str, word: str) -> None:
     page = visit(locale=locale)
@@ -267,8 +324,39 @@ def test_a_run_is_watched_as_it_trains(visit: Open, world: World) -> None:
         log.write(json.dumps(trained[-1] | {"step": 4000, "loss": 0.4}) + "\n")
     page.wait_for_function("() => [...document.querySelectorAll('.chart text')].some((x) => x.textContent == '4,000')")
     right = "(x) => x.getBBox().x + x.getBBox().width - x.ownerSVGElement.viewBox.baseVal.width"
+    for width in (1280, 390):
+        page.set_viewport_size({"width": width, "height": 800})
+        letters = page.eval_on_selector(
+            ".chart", "(x) => parseFloat(getComputedStyle(x.querySelector('text')).fontSize) * x.getScreenCTM().a"
+        )
+        assert letters > 9.5, f"at {width} pixels the numbers of a curve are too small to read"
     beyond = page.evaluate(f"() => Math.max(...[...document.querySelectorAll('.chart text')].map({right}))")
     assert beyond <= 0, "a number at the end of a curve is cut off"
+
+
+def test_attention_is_seen_as_it_sharpens(visit: Open, world: World) -> None:
+    page = visit("#run")
+    page.wait_for_selector(".sample canvas")
+    known = sorted((world.watched / "resume").glob("step-*"))
+    first = page.locator(".sample >> nth=0")
+    page.wait_for_function("wanted => document.querySelectorAll('.sample b').length >= wanted", arg=len(known))
+    steps = [int(step.replace(",", "")) for step in first.locator("b").all_inner_texts()]
+    assert steps == sorted(steps)
+    shutil.copytree(known[-1], world.watched / "resume" / "making")
+    # Whole at once, as a run does.
+    (world.watched / "resume" / "making").rename(world.watched / "resume" / "step-00999999")
+    page.wait_for_function("() => [...document.querySelectorAll('.sample b')].some((b) => b.innerText === '999,999')")
+    source = first.locator(".source").inner_text()
+    drawn = first.locator("canvas >> nth=-1").evaluate(
+        "canvas => { const { width, height } = canvas; const { data } = canvas.getContext('2d')"
+        ".getImageData(0, 0, width, height); return [...Array(height).keys()].map((y) =>"
+        " [...Array(width).keys()].map((x) => data[(y * width + x) * 4 + 3] / 255)) }"
+    )
+    [translation] = load(world.watched, "cpu", weights=known[-1] / WEIGHTS).stream([source])
+    attention = translation.word_attention
+    assert attention is not None
+    assert np.shape(drawn) == attention.shape
+    assert np.allclose(drawn, attention, atol=0.01)
 
 
 def test_a_run_that_cannot_translate_yet_is_watched_until_it_can(visit: Open, trained: Path, tmp_path: Path) -> None:

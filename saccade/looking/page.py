@@ -23,6 +23,7 @@ from saccade.looking.look import CROSS, DECODER, ENCODER, Array, HeadWeights, Lo
 
 # One scope for all, in this order: what is used stands before what uses it.
 SCRIPTS = (
+    "labels",
     "elements",
     "data",
     "chosen",

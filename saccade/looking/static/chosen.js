@@ -21,8 +21,9 @@ function nameOf(heads, chosen) {
 
 function titleOf(heads, taken) {
   if (heads.length === 1) return "";
-  if (taken.length === 1) return `layer ${taken[0].layer}, head ${taken[0].head}`;
-  if (!taken.length || taken.length === heads.length) return `mean of all ${heads.length} heads`;
-  const [layer] = nameOf(heads, new Set(taken.map(headKey))) || ["all"];
-  return layer === "all" ? `mean of ${taken.length} heads` : `layer ${layer}, mean of ${taken.length} heads`;
+  if (taken.length === 1) return say("one_head", taken[0]);
+  if (!taken.length || taken.length === heads.length) return say("all_heads", { count: heads.length });
+  const count = taken.length,
+    [layer] = nameOf(heads, new Set(taken.map(headKey))) || ["all"];
+  return layer === "all" ? say("some_heads", { count }) : say("layer_heads", { layer, count });
 }

@@ -22,7 +22,7 @@ function shadesOf(theme) {
 }
 
 // How a weight becomes a share of the ramp: up to 1, up to the greatest there is, or by its root to see faint ones.
-const SCALES = { one: "0 to 1", greatest: "0 to strongest", root: "square root" };
+const SCALES = ["one", "greatest", "root"];
 
 function scaleOf(name, greatest) {
   const top = name === "one" ? 1 : greatest || 1;

@@ -1,6 +1,5 @@
 // What is shown, as plain arrays: weights unpacked, pieces merged to words, heads averaged.
 const STACKS = ["encoder", "decoder", "cross"];
-const STACK_NAMES = { encoder: "Encoder self", decoder: "Decoder self", cross: "Cross" };
 const PACKED_STEPS = 10000,
   PACKED_MISSING = 65535;
 
@@ -107,10 +106,11 @@ function headsOf(look, path, stack) {
 
 // Decoder inputs: the start, then what was written, without the end.
 function shifted(side) {
+  const start = `\u27e8${say("start")}\u27e9`;
   return {
-    pieces: ["\u27e8start\u27e9", ...side.pieces.slice(0, -1)],
+    pieces: [start, ...side.pieces.slice(0, -1)],
     words: [0, ...side.words.slice(0, -1).map((word) => word + 1)],
-    word_texts: ["\u27e8start\u27e9", ...side.word_texts],
+    word_texts: [start, ...side.word_texts],
   };
 }
 
@@ -122,11 +122,10 @@ function axesOf(look, path, stack) {
 
 const SPECIAL = /^(<.*>|\[.*\]|\u27e8.*\u27e9)$/su;
 
-const END = "\u27e8end\u27e9",
-  ENDS = ["", "<eos>", "</s>"];
+const ENDS = ["", "<eos>", "</s>"];
 
 function label(piece, begins) {
-  const text = ENDS.includes(piece) ? END : piece,
+  const text = ENDS.includes(piece) ? `\u27e8${say("end")}\u27e9` : piece,
     special = SPECIAL.test(text);
   const bare = printable(text.replace(/^\u2581/u, ""));
   const shown = bare.trim() === "" ? "\u2423" : bare;

@@ -21,11 +21,11 @@ const printable = (text) => text.replace(UNSEEN, "\u00b7");
 
 // A weight with three decimals; a small one is not called nothing.
 function written(weight) {
-  if (Number.isNaN(weight)) return "no number";
-  return weight > 0 && weight < 0.0005 ? "< 0.001" : weight.toFixed(3);
+  if (Number.isNaN(weight)) return say("no_number");
+  return weight > 0 && weight < 0.0005 ? `< ${decimal(0.001, 3)}` : decimal(weight, 3);
 }
 
-const percent = (p) => (p > 0 && p < 0.0005 ? "< 0.1%" : `${(100 * p).toFixed(p >= 0.0995 ? 0 : 1)}%`);
+const percent = (p) => (p > 0 && p < 0.0005 ? `< ${decimal(0.1, 1)}%` : `${decimal(100 * p, p >= 0.0995 ? 0 : 1)}%`);
 
 let mounted = 0; // keeps the radio buttons of two looks on one page apart
 

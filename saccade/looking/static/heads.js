@@ -1,4 +1,4 @@
-// All layers and heads as small maps, a stack beside the other. A click opens one; "add to the mean" takes several.
+// All layers and heads as small maps, a stack beside the other. A click opens one; say("add") takes several.
 const THUMB = 72; // pixels of a small map's canvas at most
 
 class Heads {
@@ -12,8 +12,8 @@ class Heads {
       el(
         "header",
         {},
-        el("h2", { text: "All heads" }),
-        el("label", { class: "check" }, this.several, el("span", { text: "add to the mean" })),
+        el("h2", { text: say("heads") }),
+        el("label", { class: "check" }, this.several, el("span", { text: say("add") })),
       ),
       this.groups,
     );
@@ -31,7 +31,7 @@ class Heads {
   group({ stack, heads, merged }) {
     const layers = layersOf(heads),
       numbers = numbersOf(heads);
-    const grid = el("div", { class: "grid", role: "group", "aria-label": `Heads of ${STACK_NAMES[stack]} attention` });
+    const grid = el("div", { class: "grid", role: "group", "aria-label": say("heads_of", { stack: say(stack) }) });
     grid.style.setProperty("--heads", numbers.length);
     grid.append(el("span", {}), ...numbers.map((n) => el("span", { class: "number", text: n })));
     for (const layer of layers) {
@@ -40,8 +40,8 @@ class Heads {
           type: "button",
           class: "layer",
           text: layer,
-          title: `Mean of layer ${layer}`,
-          "aria-label": `${STACK_NAMES[stack]}, mean of layer ${layer}`,
+          title: say("whole_layer", { layer }),
+          "aria-label": `${say(stack)}, ${say("whole_layer", { layer })}`,
           on: { click: () => this.act.open(stack, heads.filter((head) => head.layer === layer).map(headKey)) },
         }),
       );
@@ -57,8 +57,8 @@ class Heads {
     return el(
       "div",
       { class: "group", "data-stack": stack },
-      el("h3", { text: STACK_NAMES[stack] }),
-      el("p", { class: "axes", text: "layer \u2193  head \u2192", "aria-hidden": true }),
+      el("h3", { text: say(stack) }),
+      el("p", { class: "axes", text: say("axes"), "aria-hidden": true }),
       grid,
     );
   }
@@ -66,14 +66,14 @@ class Heads {
   thumb(stack, head, merged) {
     if (!head) return el("span", {});
     const canvas = el("canvas"),
-      name = `layer ${head.layer}, head ${head.head}`;
+      name = say("one_head", head);
     const button = el(
       "button",
       {
         type: "button",
         class: "thumb",
         title: name,
-        "aria-label": `${STACK_NAMES[stack]}, ${name}`,
+        "aria-label": `${say(stack)}, ${name}`,
         "data-head": `${stack}.${headKey(head)}`,
         on: {
           click: (event) => {

@@ -66,7 +66,7 @@ class HeatMap {
         class: "map",
         tabindex: 0,
         role: "application",
-        "aria-roledescription": "heat map",
+        "aria-roledescription": say("map"),
         on: {
           pointermove: (event) => this.point(event),
           pointerdown: (event) => {
@@ -105,8 +105,7 @@ class HeatMap {
     this.title.replaceChildren(el("span", { text: name }), el("small", { text: title }));
     this.map.setAttribute(
       "aria-label",
-      `${name} attention, ${title}: ${matrix.rows} rows that look at ` +
-        `${matrix.columns} columns. Arrow keys move from cell to cell, Enter chooses the row.`,
+      say("map_said", { name, title, rows: matrix.rows, columns: matrix.columns }),
     );
     this.element.dataset.stack = shown.stack;
     paint(this.canvas, matrix, shades, scale);
@@ -165,7 +164,7 @@ class HeatMap {
       const node = el("span", {
         class: isPale(shades, scale, weight) ? "figure on-pale" : "figure",
         "aria-hidden": true,
-        text: weight.toFixed(2).replace(/^0/, ""),
+        text: decimal(weight, 2).replace(/^0/, ""),
       });
       node.style.left = `${(i % matrix.columns) * size}px`;
       node.style.top = `${Math.floor(i / matrix.columns) * size}px`;

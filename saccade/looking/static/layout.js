@@ -22,9 +22,9 @@ function build(view) {
   );
   view.tip = el("div", { class: "tip", "aria-hidden": true, hidden: true });
   view.told = el("ol");
-  const told = el("details", { class: "told" }, el("summary", { text: "Strongest links, in words" }), view.told);
-  view.layer = selection("Layer", "layer", (value) => view.pick({ layer: value }));
-  view.head = selection("Head", "head", (value) => view.pick({ head: value }));
+  const told = el("details", { class: "told" }, el("summary", { text: say("links") }), view.told);
+  view.layer = selection(say("layer"), "layer", (value) => view.pick({ layer: value }));
+  view.head = selection(say("head"), "head", (value) => view.pick({ head: value }));
   const heat = el(
     "section",
     { class: "card heat-card" },
@@ -37,7 +37,7 @@ function build(view) {
   const nothing = el(
     "section",
     { class: "card" },
-    el("p", { class: "nothing", text: "This model has no attention that could be shown: no weights were given." }),
+    el("p", { class: "nothing", text: say("nothing") }),
   );
   const seen = view.stacks.length > 0;
   const many = view.stacks.some((stack) => view.heads(stack).length > 1);
@@ -62,9 +62,9 @@ function heading(view) {
   const theme = el("button", {
     type: "button",
     class: "plain theme",
-    "aria-label": "Light or dark",
+    "aria-label": say("theme"),
     text: "\u25d1",
-    title: "Light or dark",
+    title: say("theme"),
     on: {
       click: () => {
         document.documentElement.dataset.theme = view.theme === "dark" ? "light" : "dark";
@@ -74,7 +74,7 @@ function heading(view) {
   return el(
     "header",
     { class: "heading" },
-    el("h1", {}, el("bdi", { text: view.look.model || "Attention" })),
+    el("h1", {}, el("bdi", { text: view.look.model || say("attention") })),
     el(
       "p",
       { class: "facts" },
@@ -86,18 +86,18 @@ function heading(view) {
 
 function controls(view) {
   const { id } = view,
-    name = (stack) => [stack, STACK_NAMES[stack]];
-  const stacks = [...view.stacks.map(name), ...(view.stacks.length > 1 ? [["all", "Side by side"]] : [])];
-  view.stackChoice = choice("Attention", `${id}-stack`, stacks, view.stack, (stack) => {
+    name = (stack) => [stack, say(stack)];
+  const stacks = [...view.stacks.map(name), ...(view.stacks.length > 1 ? [["all", say("together")]] : [])];
+  view.stackChoice = choice(say("attention"), `${id}-stack`, stacks, view.stack, (stack) => {
     view.stack = stack;
     view.draw();
   });
   const unit = choice(
-    "Unit",
+    say("unit"),
     `${id}-unit`,
     [
-      ["words", "Words"],
-      ["pieces", "Pieces"],
+      ["words", say("words")],
+      ["pieces", say("pieces")],
     ],
     view.unit,
     (value) => {
@@ -105,11 +105,14 @@ function controls(view) {
       view.draw(true);
     },
   );
-  const scale = selection("Colour", "scale", (value) => {
+  const scale = selection(say("colour"), "scale", (value) => {
     view.scale = value;
     view.draw(true);
   });
-  scale.offer(Object.entries(SCALES), view.scale);
+  scale.offer(
+    SCALES.map((name) => [name, say(name)]),
+    view.scale,
+  );
   const button = (text, title, click) =>
     el("button", { type: "button", class: "plain", text, title, "aria-label": title, on: { click } });
   const zoom = (by) => {
@@ -127,10 +130,10 @@ function controls(view) {
     el(
       "span",
       { class: "buttons" },
-      button("\u2212", "Smaller cells", () => zoom(-1)),
-      button("+", "Larger cells", () => zoom(1)),
-      button("SVG", "Save the map as SVG", () => saveSvg(view.picture(), "attention")),
-      button("PNG", "Save the map as PNG", () => savePng(view.picture(), "attention")),
+      button("\u2212", say("smaller"), () => zoom(-1)),
+      button("+", say("larger"), () => zoom(1)),
+      button("SVG", say("save_svg"), () => saveSvg(view.picture(), "attention")),
+      button("PNG", say("save_png"), () => savePng(view.picture(), "attention")),
     ),
   );
 }

@@ -62,7 +62,7 @@ class View {
       matrix,
       rows: labelsOf(axes.rows, this.unit),
       columns: labelsOf(axes.columns, this.unit),
-      name: STACK_NAMES[stack],
+      name: say(stack),
       title: titleOf(heads, taken),
     };
   }
@@ -153,8 +153,8 @@ class View {
   write(panel) {
     if (this.inLines === panel) return;
     this.inLines = panel;
-    const looking = panel.stack === "encoder" ? "as it is read" : "as it is written";
-    this.lines.show(panel, panel.stack === "decoder" ? "written so far" : "source", looking);
+    const looking = panel.stack === "encoder" ? say("as_read") : say("as_written");
+    this.lines.show(panel, panel.stack === "decoder" ? say("so_far") : say("source"), looking);
   }
 
   point(cell, which) {
@@ -200,11 +200,11 @@ class View {
     const stack = this.visible.includes("cross") ? "cross" : this.visible[0],
       heads = this.heads(stack);
     this.named = nameOf(heads, this.chosen[stack]);
-    const several = this.named ? [] : [["several", "chosen"]],
+    const several = this.named ? [] : [["several", say("several")]],
       [layer, head] = this.named || ["several", "several"];
     const numbered = (numbers) => numbers.map((n) => [String(n), String(n)]);
-    this.layer.offer([...several, ["all", "all"], ...numbered(layersOf(heads))], layer);
-    this.head.offer([...several, ["mean", "mean of all"], ...numbered(numbersOf(heads))], head);
+    this.layer.offer([...several, ["all", say("all")], ...numbered(layersOf(heads))], layer);
+    this.head.offer([...several, ["mean", say("mean")], ...numbered(numbersOf(heads))], head);
     this.layer.hidden = this.head.hidden = heads.length < 2;
   }
 
@@ -279,8 +279,10 @@ class View {
   }
 }
 
-// Show a look, as JSON, in an element of any page. `header: false` leaves out the line with the model's name.
+// Show a look, as JSON, in an element of any page. `header: false` leaves out the line with the model's name;
+// `language`: of what the view says.
 function mount(element, look, options = {}) {
+  speak(options.language);
   let view = new View(element, look, options);
   return {
     get ready() {

@@ -4,11 +4,11 @@ const MOST_SHOWN = 8;
 class Paths {
   constructor(name, act) {
     Object.assign(this, { name, act });
-    this.list = el("div", { class: "paths", role: "radiogroup", "aria-label": "Translations" });
+    this.list = el("div", { class: "paths", role: "radiogroup", "aria-label": say("translations") });
     this.element = el(
       "section",
       { class: "card" },
-      el("header", {}, el("h2", { text: "Translations" }), el("small", { text: "log-probability" })),
+      el("header", {}, el("h2", { text: say("translations") }), el("small", { text: say("score") })),
       this.list,
     );
   }
@@ -24,11 +24,11 @@ class Paths {
         bar.style.width = `${path.score === null ? 0 : 100 * Math.exp(path.score - best)}%`;
         return el(
           "label",
-          { class: "path", title: best > worst ? "The bar: its probability beside the best one's" : null },
+          { class: "path", title: best > worst ? say("bar") : null },
           input,
           el("b", { text: i + 1 }),
           el("bdi", { text: printable(path.target.text) }),
-          el("span", { class: "score", text: path.score === null ? "" : path.score.toFixed(2) }),
+          el("span", { class: "score", text: path.score === null ? "" : decimal(path.score, 2) }),
           el("span", { class: "bar" }, bar),
         );
       }),
@@ -41,13 +41,13 @@ class Steps {
     this.chips = el("div", {
       class: "chips",
       role: "listbox",
-      "aria-label": "Pieces as they were written, each with its probability",
+      "aria-label": say("chips"),
     });
     this.choices = el("div", { class: "alternatives", "aria-live": "polite" });
     this.element = el(
       "section",
       { class: "card steps" },
-      el("header", {}, el("h2", { text: "Step by step" }), el("small", { text: "probability of each piece" })),
+      el("header", {}, el("h2", { text: say("steps") }), el("small", { text: say("chances") })),
       this.chips,
       this.choices,
     );
@@ -120,9 +120,9 @@ class Steps {
         el("bdi", { text: label(piece, begins).text }),
         el("span", { class: "bar" }, bar),
         el("span", { class: "score", text: percent(p) }),
-        chosen ? el("span", { class: "unseen", text: ", written" }) : null,
+        chosen ? el("span", { class: "unseen", text: `, ${say("written")}` }) : null,
       );
     });
-    return el("div", { class: "step" }, el("p", { text: `Step ${i + 1} of ${this.path.steps.length}` }), ...lines);
+    return el("div", { class: "step" }, el("p", { text: say("step", { step: i + 1, count: this.path.steps.length }) }), ...lines);
   }
 }

@@ -3,7 +3,7 @@
 import { t, tongue } from "./labels.js";
 import { element, svg } from "./words.js";
 
-const WIDTH = 460, HEIGHT = 220, LEFT = 46, RIGHT = 14, TOP = 10, BOTTOM = 30;
+const WIDTH = 360, HEIGHT = 190, LEFT = 46, RIGHT = 14, TOP = 10, BOTTOM = 30;
 const DIGIT = 7; // as wide as a digit is, nearly
 const POINTS = 400; // more would not be seen
 

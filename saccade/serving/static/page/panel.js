@@ -1,7 +1,9 @@
 // The side panel: every head, as the viewer shows it. The viewer is loaded when it is first wanted.
 
 import { ask } from "./api.js";
-import { t } from "./labels.js";
+import { t, tongue } from "./labels.js";
+
+const NARROW = matchMedia("(max-width: 900px)"); // where it lies over all else, as the style says
 
 let viewer = null;
 
@@ -21,6 +23,7 @@ function loadViewer() {
 
 export class Panel {
   #abort = null;
+  #mount = null; // shows what was looked at last
 
   constructor(root, close) {
     this.root = root;
@@ -28,6 +31,8 @@ export class Panel {
     this.state = root.querySelector("#look-state");
     this.pane = null;
     close.addEventListener("click", () => this.close());
+    addEventListener("saccade:tongue", () => this.view && this.#mount());
+    NARROW.addEventListener("change", () => this.#cover());
   }
 
   get open() {
@@ -41,6 +46,7 @@ export class Panel {
     pane.find(".see").setAttribute("aria-expanded", "true");
     this.root.hidden = false;
     document.body.classList.add("looking");
+    this.#cover();
     this.root.focus({ preventScroll: true });
     this.drawn = "";
     return this.draw();
@@ -51,11 +57,17 @@ export class Panel {
     this.#abort?.abort();
     this.root.hidden = true;
     document.body.classList.remove("looking");
+    this.#cover();
     this.pane?.find(".see").setAttribute("aria-expanded", "false");
     this.pane?.find(".see").focus({ preventScroll: true });
     this.view?.destroy();
     this.view = null;
     this.pane = null;
+  }
+
+  // What cannot be seen cannot be reached.
+  #cover() {
+    for (const each of document.querySelectorAll(".skip, .top, main")) each.inert = this.open && NARROW.matches;
   }
 
   // Of the line that the reader is at. A translation that search alone would not find is given.
@@ -75,8 +87,11 @@ export class Panel {
       const [look, SaccadeLook] = await Promise.all([ask("v1/look", body, abort.signal), loadViewer()]);
       if (abort.signal.aborted) return;
       this.drawn = JSON.stringify(body);
-      this.view?.destroy();
-      this.view = SaccadeLook.mount(this.place, look, { header: false });
+      this.#mount = () => {
+        this.view?.destroy();
+        this.view = SaccadeLook.mount(this.place, look, { header: false, language: tongue() });
+      };
+      this.#mount();
       this.#say("");
     } catch (error) {
       if (error.name !== "AbortError") this.#say(error.message);
