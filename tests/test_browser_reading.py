@@ -60,6 +60,28 @@ def test_every_control_has_a_name_and_every_part_a_landmark(visit: Open) -> None
     assert nameless(page) == []
 
 
+def test_a_screen_reader_is_told_what_belongs_together(visit: Open, world: World) -> None:
+    page = visit("#compare", locale="de")
+    write(page, TEXT)
+    settled(page, 1)
+    nodes = [
+        (node["role"]["value"], node.get("name", {}).get("value"), node.get("description", {}).get("value"))
+        for node in axes(page)
+    ]
+    for translator in (world.first, world.second):
+        translation = translator.translate(TEXT)
+        source, target = translation.source_words, translation.target_words
+        for word, text in enumerate(target):
+            read = [source[looked] for looked, written in translation.alignment if written == word]
+            assert ("button", text, f"Geschrieben für: {' '.join(read)}" if read else None) in nodes
+        drawn = "; ".join(f"{target[written]}: {source[looked]}" for looked, written in translation.alignment)
+        assert ("image", drawn, None) in nodes
+    regions = [name for role, name, _ in nodes if role == "region" and name.startswith("Übersetzung: ")]
+    assert len(set(regions)) == 2  # by the names of their models
+    page.select_option("#tongue", "fr")
+    page.wait_for_function("() => document.querySelector('.word[aria-description^=Écrit]')")
+
+
 def test_the_tab_key_goes_through_all_in_order_and_focus_is_seen(visit: Open) -> None:
     page = visit()
     write(page, TEXT)

@@ -25,6 +25,7 @@ export default {
   clear: "Leeren",
   translation: "Übersetzung",
   words: "Übersetzung, Wort für Wort",
+  written_for: "Geschrieben für: {words}",
   model: "Modell",
   facts: "{family}, {count} Parameter",
   alignment: "Wortzuordnung",

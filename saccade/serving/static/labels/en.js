@@ -25,6 +25,7 @@ export default {
   clear: "Clear",
   translation: "Translation",
   words: "Translation, word by word",
+  written_for: "Written for: {words}",
   model: "Model",
   facts: "{family}, {count} parameters",
   alignment: "Alignment",

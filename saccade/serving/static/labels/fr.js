@@ -25,6 +25,7 @@ export default {
   clear: "Effacer",
   translation: "Traduction",
   words: "Traduction, mot à mot",
+  written_for: "Écrit pour : {words}",
   model: "Modèle",
   facts: "{family}, {count} paramètres",
   alignment: "Alignement",

@@ -25,6 +25,7 @@ export default {
   clear: "清空",
   translation: "译文",
   words: "逐词译文",
+  written_for: "对应原文：{words}",
   model: "模型",
   facts: "{family}，{count} 个参数",
   alignment: "词对齐",

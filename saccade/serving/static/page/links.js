@@ -39,9 +39,10 @@ export function drawLinks(figure, { source_words: above, target_words: below, al
     const d = `M${a} ${ABOVE + 9}C${a} ${middle} ${b} ${middle} ${b} ${BELOW - 19}`;
     return svg("path", { d, "data-source": source, "data-target": target });
   });
+  const said = alignment.map(([source, target]) => `${below[target]}: ${above[source]}`).join("; ");
   const drawn = svg(
     "svg",
-    { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img", "aria-hidden": "true" },
+    { viewBox: `0 0 ${width} ${HEIGHT}`, width, height: HEIGHT, role: "img", "aria-label": said },
     ...paths,
     svg("g", { transform: `translate(${shift.tops} 0)` }, ...tops.texts),
     svg("g", { transform: `translate(${shift.bottoms} 0)` }, ...bottoms.texts),

@@ -56,6 +56,7 @@ export class Pane {
 
   retell() {
     this.#facts();
+    this.translation.results.forEach((_, line) => this.translation.shown(line) && this.#result(line));
     this.#details();
   }
 
@@ -66,6 +67,7 @@ export class Pane {
     this.find(".facts").title = `${languageName(source)} → ${languageName(target)}`;
     this.output.lang = /^[a-z]{2,3}(-|_|$)/.test(target) ? target.replace("_", "-") : "";
     this.find(".see").hidden = !this.model.attends;
+    this.root.setAttribute("aria-label", `${t("translation")}: ${this.model.name}`); // two of them stand side by side
   }
 
   #listen() {
@@ -163,6 +165,8 @@ export class Pane {
     this.spans[line] = spell(row, text, places, (word) => {
       const span = element("span", { className: places[word][1] <= fixed ? "word fixed" : "word", role: "button", tabIndex: -1 });
       span.setAttribute("aria-haspopup", "menu");
+      const read = this.links(line).filter(([, target]) => target === word).map(([source]) => shown.source_words[source]);
+      if (read.length) span.setAttribute("aria-description", t("written_for", { words: read.join(" ") })); // what lights up, said
       Object.assign(span.dataset, { line, word, start: places[word][0] });
       return span;
     });
