@@ -61,6 +61,45 @@ def test_clearing_and_copying(visit: Open, world: World) -> None:
     assert page.evaluate("document.activeElement.id") == "source"
 
 
+def test_a_translation_of_another_text_is_neither_copied_nor_taken_for_the_text(visit: Open, world: World) -> None:
+    page = visit(permissions=["clipboard-read", "clipboard-write"])
+    write(page, TEXT)
+    page.route("**/v1/translate", lambda route: None)  # never answered
+    page.fill("#source", f"{OTHER}\n{TEXT}")
+    page.wait_for_selector(".output[aria-busy=true]")
+    page.click(".copy >> visible=true")
+    page.wait_for_function("() => document.getElementById('told').classList.contains('toast')")
+    copied = page.evaluate("navigator.clipboard.readText()").splitlines()
+    assert copied == ["", world.first.translate(TEXT).text]
+    page.click("#swap")
+    assert page.input_value("#from") == "de"
+    assert page.input_value("#source") == f"{OTHER}\n{TEXT}"
+
+
+def test_what_is_waited_for_is_seen_to_be_on_its_way(visit: Open) -> None:
+    page = visit()
+    page.route("**/v1/translate", lambda route: None)  # never answered
+    page.fill("#source", f"{TEXT}\n{OTHER}")
+    page.wait_for_selector(".output[aria-busy=true]")
+    carets = "() => [...document.querySelectorAll('.output p')].map((p) => getComputedStyle(p, '::after').content)"
+    assert page.evaluate(carets)[:2] == ['""', "none"]
+
+
+def test_going_back_shows_the_view_before_and_the_text_is_still_there(visit: Open, world: World) -> None:
+    page = visit()
+    write(page, TEXT)
+    for view in ("compare", "files"):
+        page.click(f"nav a[data-view={view}]")
+    assert page.title() == "Files – Saccade"
+    page.go_back()
+    page.go_back()
+    page.wait_for_selector("body[data-view=translate]")
+    assert page.title() == "Translate – Saccade"
+    assert (page.input_value("#source"), shown(page)) == (TEXT, world.first.translate(TEXT).text)
+    page.go_forward()
+    page.wait_for_selector("body[data-view=compare]")
+
+
 # --- where it looks
 
 

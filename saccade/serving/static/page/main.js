@@ -140,16 +140,18 @@ languages.onchange = () => {
   translate();
 };
 languages.onswap = () => {
-  source.field.value = panes[0].translation.text.trim() || source.field.value;
+  const { whole, lines, text } = panes[0].translation;
+  if (whole && lines.join("\n") === source.field.value && text.trim()) source.field.value = text.trim();
   offerModels();
   written();
 };
 rules.onchange = () => {
+  files.tell();
   clearTimeout(pause);
   pause = setTimeout(translate, 2 * PAUSE);
 };
 choices.onclose = () => lights.off();
-panel.ruled = () => rules.active > 0;
+panel.ruled = files.ruled = () => rules.active > 0;
 
 // --- what is said to those who do not see, and to all
 

@@ -186,9 +186,11 @@ export class Pane {
 
   #problem(problem) {
     this.output.setAttribute("aria-busy", "false");
+    for (const row of this.output.querySelectorAll(".writing")) row.classList.replace("writing", "waiting");
     const place = this.find(".problem");
     place.firstElementChild.textContent = problem.wait === null ? problem.message : `${problem.message} ${t("wait", { seconds: problem.wait })}`;
     place.hidden = false;
+    this.#details(); // those that are shown may be of another text
     if (problem.status === 403) this.onrefused?.();
   }
 

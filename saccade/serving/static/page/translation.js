@@ -48,7 +48,7 @@ export class Translation {
     this.onupdate?.(new Set(missing));
     if (!missing.length) return this.ondone?.();
     try {
-      for (let from = 0; from < missing.length; from += AT_ONCE) await this.#ask(missing.slice(from, from + AT_ONCE), abort);
+      await this.#askAll(missing, abort);
       if (!abort.signal.aborted) this.ondone?.();
     } catch (error) {
       if (abort.signal.aborted || error.name === "AbortError") return;
@@ -84,8 +84,13 @@ export class Translation {
     return result && result.source === this.lines[line] ? (result.hypotheses[result.pick] ?? null) : null;
   }
 
+  get whole() {
+    return this.lines.every((text, line) => !text.trim() || this.shown(line));
+  }
+
+  // What is being translated anew is left out: what stood there is of another text.
   get text() {
-    return this.lines.map((_, line) => this.results[line]?.hypotheses[this.results[line].pick]?.text ?? "").join("\n");
+    return this.lines.map((_, line) => this.shown(line)?.text ?? "").join("\n");
   }
 
   #key(text) {
@@ -99,6 +104,26 @@ export class Translation {
     if (before && !before.old && before.source === source && before.hypotheses === hypotheses && before.pick === pick) return;
     this.results[line] = { source, hypotheses, notes, pick };
     this.onresult?.(line);
+  }
+
+  // A line that is refused does not keep the others from being translated. The server counts those that it was sent.
+  async #askAll(missing, abort) {
+    let refused = null;
+    let rest = missing;
+    while (rest.length) {
+      try {
+        await this.#ask(rest.slice(0, AT_ONCE), abort);
+        rest = rest.slice(AT_ONCE);
+      } catch (error) {
+        const named = error instanceof Problem && error.wait === null && error.message.match(/^line (\d+): /);
+        const line = named ? rest[Number(named[1]) - 1] : undefined;
+        if (line === undefined) throw error;
+        refused ??= new Problem(error.status, error.message.replace(named[0], `line ${line + 1}: `));
+        this.#settle(line, NOTHING);
+        rest = rest.filter((each) => each !== line && !this.shown(each));
+      }
+    }
+    if (refused) throw refused;
   }
 
   async #ask(missing, abort) {
