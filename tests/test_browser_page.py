@@ -190,6 +190,10 @@ def test_two_models_stand_side_by_side_with_their_alignments(visit: Open, world:
 # --- other words
 
 
+def percent(share: float) -> str:
+    return "< 0.1%" if share < 0.0005 else f"{100 * share:.{0 if share >= 0.0995 else 1}f}".removesuffix(".0") + "%"
+
+
 def test_another_word_is_chosen_and_the_rest_is_translated_from_there(visit: Open, world: World) -> None:
     page = visit()
     write(page, TEXT)
@@ -200,6 +204,8 @@ def test_another_word_is_chosen_and_the_rest_is_translated_from_there(visit: Ope
     assert json.loads(answer.value.request.post_data)["prefix"] == words[0]
     page.wait_for_selector("#choices [role=menuitem]")
     assert page.locator("#choices b").all_inner_texts() == found["words"]
+    said = page.locator("#choices .likely").all_inner_texts()
+    assert said == [percent(each) for each in found["probabilities"]]
     other = next(i for i, word in enumerate(found["words"]) if word != words[1])
     with page.expect_request("**/v1/translate") as asked:
         page.click(f"#choices [role=menuitem] >> nth={other}")
@@ -271,6 +277,12 @@ def test_rules_are_kept_and_obeyed(visit: Open, world: World) -> None:
     assert "Heumonat" in shown(page)
     page.click("#open-rules")
     assert page.input_value("#banned") == banned
+    with page.expect_request("**/v1/translate") as asked:
+        page.fill("#must", "Mai\n\nJuni ")
+        page.fill("#length", "0.5")
+    told = json.loads(asked.value.post_data)
+    assert told["must"] == ["Mai", "Juni"]
+    assert told["search"] == {"beam": 2, "length_penalty": 0.5}
     page.click("#forget")
     page.keyboard.press("Escape")
     page.wait_for_function("() => !document.querySelector('.output').innerText.includes('Heumonat')")

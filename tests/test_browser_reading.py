@@ -195,6 +195,11 @@ def test_nothing_is_wider_than_the_screen(visit: Open) -> None:
             page.set_viewport_size({"width": width, "height": 740})
             assert page.evaluate("document.documentElement.scrollWidth") <= width, f"{view} at {width}"
     page.set_viewport_size({"width": 320, "height": 740})
+    page.evaluate("location.hash = 'translate'")
+    page.click(".see >> visible=true")
+    page.wait_for_selector("#look .saccade-look canvas")
+    assert page.evaluate("document.getElementById('look').scrollWidth") <= 320
+    page.click("#close-look")
     page.click("#open-rules")
     assert page.evaluate("document.getElementById('rules').getBoundingClientRect().right") <= 320
 
@@ -270,6 +275,17 @@ def test_the_browsers_language_is_spoken(visit: Open, locale: str, word: str) ->
     page = visit(locale=locale)
     assert page.inner_text("nav a[data-view=compare]") == word
     assert page.evaluate("document.documentElement.lang") == locale[:2]
+    assert page.title().endswith(" – Saccade")
+    page.click("nav a[data-view=compare]")
+    page.wait_for_function("word => document.title === `${word} – Saccade`", arg=word)
+
+
+def test_numbers_are_written_as_the_reader_writes_them(visit: Open) -> None:
+    page = visit(locale="de")
+    write(page, TEXT)
+    page.click(".more >> visible=true")
+    page.wait_for_selector(".best li")
+    assert re.fullmatch(r"−?\d+,\d\d", page.inner_text(".best .score >> nth=0"))
 
 
 def test_another_language_can_be_chosen_and_stays(visit: Open) -> None:
@@ -321,6 +337,37 @@ def test_a_file_goes_in_and_its_translation_comes_out(visit: Open, world: World)
     assert download.value.suggested_filename == "dates.de.txt"
     lines = Path(download.value.path()).read_text().splitlines()
     assert lines == [world.first.translate(text).text for text in (TEXT, OTHER)]
+
+
+def test_files_that_are_dropped_are_translated_each_by_the_languages_that_are_said(visit: Open, world: World) -> None:
+    page = visit()
+    page.select_option("#from", "de")
+    page.click("nav a[data-view=files]")
+    assert page.inner_text("#how") == "German → English"
+    page.click("nav a[data-view=translate]")
+    page.click("#swap")
+    page.click("nav a[data-view=files]")
+    assert page.inner_text("#how") == "English → German"
+    page.click("#open-rules")
+    page.fill("#banned", "Mai")
+    page.keyboard.press("Escape")
+    assert page.inner_text("#how") == "English → German · glossary and rules hold for typed texts only"
+    page.evaluate(
+        "([text, html]) => { const dataTransfer = new DataTransfer();"
+        " dataTransfer.items.add(new File([text], 'a.txt')); dataTransfer.items.add(new File([html], 'b.html'));"
+        " document.getElementById('drop').dispatchEvent(new DragEvent('drop', { dataTransfer, bubbles: true })) }",
+        [TEXT, f"<p>{OTHER}</p>"],
+    )
+    page.wait_for_function("() => document.querySelectorAll('#jobs a[download]').length === 2")
+    made = {}
+    for link in page.locator("#jobs a[download]").all():
+        with page.expect_download() as download:
+            link.click()
+        made[download.value.suggested_filename] = Path(download.value.path()).read_text().strip()
+    assert made == {
+        "a.de.txt": world.first.translate(TEXT).text,
+        "b.de.html": f"<p>{world.first.translate(OTHER).text}</p>",
+    }
 
 
 def test_a_file_that_cannot_be_read_is_refused_in_words(visit: Open) -> None:

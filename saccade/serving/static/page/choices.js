@@ -56,7 +56,8 @@ export class Choices {
 
   #choice(word, { probabilities, translations }, index, before, choose, current) {
     const share = probabilities[index] ?? 0;
-    const percent = new Intl.NumberFormat(tongue(), { style: "percent", maximumFractionDigits: share < 0.1 ? 1 : 0 });
+    const percent = new Intl.NumberFormat(tongue(), { style: "percent", maximumFractionDigits: share < 0.0995 ? 1 : 0 });
+    const likely = share > 0 && share < 0.0005 ? `< ${percent.format(0.001)}` : percent.format(share);
     const bar = element("span", { className: "bar" });
     bar.style.setProperty("--share", share);
     const rest = translations[index] ?? "";
@@ -65,7 +66,7 @@ export class Choices {
       "button",
       { type: "button", role: "menuitem", tabIndex: -1 },
       element("span", { className: "line", dir: "auto" }, element("b", {}, word), element("span", { className: "soft" }, after)),
-      element("span", { className: "share soft" }, bar, percent.format(share)),
+      element("span", { className: "share soft" }, bar, element("span", { className: "likely" }, likely)),
     );
     if (current) button.setAttribute("aria-current", "true");
     button.addEventListener("click", choose);

@@ -1,7 +1,7 @@
 // Files: dropped here, translated there, and given back.
 
 import { ask, fetchFile } from "./api.js";
-import { t } from "./labels.js";
+import { languageName, t } from "./labels.js";
 import { element } from "./words.js";
 
 export class Files {
@@ -34,6 +34,11 @@ export class Files {
 
   tell() {
     document.getElementById("formats").textContent = this.formats?.length ? this.formats.join("  ") : "";
+    const model = this.languages.fitting[0];
+    if (!model) return;
+    const source = this.languages.source === "auto" ? t("detect") : languageName(model.source);
+    const parts = [`${source} → ${languageName(model.target)}`, ...(this.ruled?.() ? [t("unruled")] : [])];
+    document.getElementById("how").textContent = parts.join(" · ");
   }
 
   async take(files) {

@@ -184,18 +184,25 @@ function show() {
   find("view-files").hidden = view !== "files";
   find("view-run").hidden = view !== "run";
   document.body.dataset.view = view;
-  document.querySelector("h1").textContent = t(view);
+  entitle();
   choices.close(false);
   lights.off();
   panes[1].root.hidden = view !== "compare";
   for (const pane of panes) pane.wantsLinks = view === "compare";
   if (!texts) panel.close();
+  files.tell();
   if (texts && languages.cards.length) translate();
   if (view === "run") {
     run ??= new Run(find("view-run"));
     run.onsample = () => languages.cards.length || starting || start(); // it translates now, so it is served
     run.follow();
   } else run?.rest();
+}
+
+// By which a tab and an entry of the browser's history are known.
+function entitle() {
+  document.querySelector("h1").textContent = t(view);
+  document.title = `${t(view)} – Saccade`;
 }
 
 addEventListener("hashchange", show);
@@ -224,7 +231,7 @@ addEventListener("saccade:tongue", () => {
   keys.draw();
   files.tell();
   for (const pane of panes) if (pane.model) pane.retell();
-  document.querySelector("h1").textContent = t(view);
+  entitle();
   run?.retell();
 });
 

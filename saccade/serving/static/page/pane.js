@@ -215,6 +215,11 @@ export class Pane {
     if (!links.hidden) drawLinks(links, translation.shown(current), (at) => this.onpoint?.(this, at && { line: current, ...at }));
   }
 
+  #number(score) {
+    const digits = { minimumFractionDigits: 2, maximumFractionDigits: 2 };
+    return new Intl.NumberFormat(tongue(), digits).format(score).replace("-", "−");
+  }
+
   #choice(hypothesis, which, pick) {
     const button = element("button", { type: "button", dir: "auto" }, hypothesis.text || "∅");
     button.setAttribute("aria-pressed", which === pick);
@@ -223,7 +228,7 @@ export class Pane {
       this.find('.best [aria-pressed="true"]')?.focus();
       this.onsaid?.(this);
     });
-    const score = element("span", { className: "soft score", title: t("score") }, hypothesis.score.toFixed(2).replace("-", "−"));
+    const score = element("span", { className: "soft score", title: t("score") }, this.#number(hypothesis.score));
     return element("li", {}, button, score);
   }
 
