@@ -50,6 +50,22 @@ def test_a_request_that_is_no_longer_wanted_is_called_off(visit: Open, world: Wo
     assert shown(page) == world.first.translate(TEXT).text
 
 
+def test_who_does_not_know_what_the_model_knows_is_offered_texts(visit: Open, world: World) -> None:
+    page = visit()
+    examples = page.locator("#examples button")
+    assert examples.count() == 3
+    text = examples.nth(1).inner_text()
+    examples.nth(1).click()
+    settled(page)
+    assert page.input_value("#source") == text
+    assert shown(page) == world.first.translate(text).text
+    assert not page.is_visible("#examples")
+    page.click("#clear")
+    assert page.is_visible("#examples")
+    page.click("#swap")
+    assert examples.nth(1).get_attribute("lang") == "de"
+
+
 def test_clearing_and_copying(visit: Open, world: World) -> None:
     page = visit(permissions=["clipboard-read", "clipboard-write"])
     write(page, TEXT)
@@ -287,3 +303,20 @@ def test_rules_are_kept_and_obeyed(visit: Open, world: World) -> None:
     page.keyboard.press("Escape")
     page.wait_for_function("() => !document.querySelector('.output').innerText.includes('Heumonat')")
     assert not page.is_visible("#open-rules .badge")
+
+
+def test_a_rule_that_cannot_be_is_marked_and_not_left_behind_unsaid(visit: Open) -> None:
+    page = visit()
+    page.click("#open-rules")
+    edge = "getComputedStyle(document.getElementById('beam')).borderColor"
+    page.fill("#beam", "2")
+    page.focus("#banned")
+    allowed = page.evaluate(edge)
+    page.fill("#beam", "99")
+    page.focus("#banned")
+    assert page.evaluate(edge) != allowed
+    page.click("#rules .accent")
+    assert page.is_visible("#rules")
+    page.fill("#beam", "16")
+    page.click("#rules .accent")
+    assert not page.is_visible("#rules")

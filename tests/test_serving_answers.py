@@ -2,12 +2,14 @@
 
 import json
 import threading
+from itertools import islice
 
 import httpx
 import pytest
 from served import serving
 
 import saccade
+from saccade.data import builtin
 
 TEXTS = [
     "January 5, 2021",
@@ -188,6 +190,7 @@ def test_models_are_listed_with_what_is_known_of_them(served, folder):
     assert (card["source"], card["target"]) == ("en", "de")
     assert card["attends"] is True
     assert card["parameters"] > 1000
+    assert card["examples"] == [source for source, _ in islice(builtin.pairs("en", "de", split="test"), 3)]
 
 
 def test_health_says_live_and_ready(served):

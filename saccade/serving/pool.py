@@ -7,6 +7,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 import torch
@@ -26,6 +27,7 @@ from saccade.training.checkpoint import parameters_in
 log = logging.getLogger("saccade.serving")
 
 OVERHEAD = 1.3  # bytes in memory to a byte of weights: packed copies, tokenizers, what is at work
+EXAMPLES = 3  # texts to try a model with
 
 
 @dataclass(eq=False)
@@ -241,6 +243,19 @@ def _name_for(folder: Path, taken: dict[str, Entry]) -> str:
     return name
 
 
+def _examples(config: Config) -> list[str]:
+    """Of the built-in corpus, sentences that it has never seen: that it knows no others, nobody would guess."""
+    data = config.data
+    if data.train or data.source is None or data.target is None:
+        return []
+    from saccade.data import builtin  # Babel's data is loaded only when it is used
+
+    try:
+        return [source for source, _ in islice(builtin.pairs(data.source, data.target, split="test"), EXAMPLES)]
+    except SaccadeError:  # another language was written into the settings since
+        return []
+
+
 def _entry(name: str, folder: Path, settings: ServingSettings) -> Entry:
     require(folder)
     config, tokenizers = Config.load(folder / CONFIG), Tokenizers.load(folder)
@@ -256,6 +271,7 @@ def _entry(name: str, folder: Path, settings: ServingSettings) -> Entry:
         family=config.model.family,
         parameters=parameters_in(folder / WEIGHTS),
         attends=attends,
+        examples=_examples(config),
         loaded=False,
         engine="",
     )

@@ -142,6 +142,7 @@ class ModelCard(Shape):
     family: str
     parameters: int
     attends: bool = Field(description="Whether it has alignments to show.")
+    examples: list[str] = Field(description="Texts of its kind to try it with, if it knows the built-in corpus alone.")
     loaded: bool
     engine: str
 

@@ -21,6 +21,7 @@ export default {
   unnamed: "Ohne Namen",
   source: "Text",
   type: "Text eingeben oder einfügen",
+  examples: "Texte zum Ausprobieren",
   characters: "{count} Zeichen",
   clear: "Leeren",
   translation: "Übersetzung",

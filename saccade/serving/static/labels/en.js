@@ -21,6 +21,7 @@ export default {
   unnamed: "Unnamed",
   source: "Text",
   type: "Type or paste a text",
+  examples: "Texts to try it with",
   characters: "{count} characters",
   clear: "Clear",
   translation: "Translation",

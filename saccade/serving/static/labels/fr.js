@@ -21,6 +21,7 @@ export default {
   unnamed: "Sans nom",
   source: "Texte",
   type: "Saisissez ou collez un texte",
+  examples: "Textes à essayer",
   characters: "{count} caractères",
   clear: "Effacer",
   translation: "Traduction",

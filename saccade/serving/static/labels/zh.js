@@ -21,6 +21,7 @@ export default {
   unnamed: "未命名",
   source: "原文",
   type: "输入或粘贴文本",
+  examples: "可以试试这些文本",
   characters: "{count} 个字符",
   clear: "清空",
   translation: "译文",

@@ -13,6 +13,7 @@ import { Panel } from "./panel.js";
 import { Rules } from "./rules.js";
 import { Run } from "./run.js";
 import { Source } from "./source.js";
+import { element } from "./words.js";
 
 const PAUSE = 160; // milliseconds without a key before the text is sent
 const find = (id) => document.getElementById(id);
@@ -61,6 +62,7 @@ function written() {
   choices.close(false);
   const { length } = source.field.value;
   find("clear").hidden = !length;
+  offerExamples();
   const near = limit > 0 && length > limit / 2;
   find("count").textContent = near ? `${count(length)} / ${count(limit)}` : length ? t("characters", { count: length }) : "";
   clearTimeout(pause);
@@ -77,6 +79,23 @@ function offerModels() {
   const others = fitting.filter((card) => card.name !== panes[0].model.name);
   panes[1].offer(fitting, fitting.some((card) => card.name === kept[1]) ? kept[1] : others[0]?.name);
   source.field.lang = panes[0].model.source.length === 2 ? panes[0].model.source : ""; // for the spelling checker
+  offerExamples();
+}
+
+// A model of the built-in corpus knows little else, which nobody would guess.
+function offerExamples() {
+  const { examples = [], source: language = "" } = panes[0].model ?? {};
+  find("examples").hidden = !examples.length || source.field.value !== "";
+  if (find("examples").textContent === examples.join("")) return;
+  find("examples").replaceChildren(...examples.map((text) => {
+    const button = element("button", { type: "button", dir: "auto", lang: language }, text);
+    button.addEventListener("click", () => {
+      source.field.value = text;
+      source.field.focus();
+      written();
+    });
+    return button;
+  }));
 }
 
 source.field.addEventListener("input", written);
@@ -110,6 +129,7 @@ for (const pane of panes) {
   };
   pane.onmodel = () => {
     write("models", panes.map((each) => each.model.name));
+    offerExamples();
     translate();
   };
   pane.onseveral = (from) => from.translation.update(source.lines, rules.request(from.several));
