@@ -70,6 +70,10 @@ def test_the_script_is_the_module() -> None:
     assert answers[0].startswith(b"# Settings")
 
 
+def test_the_version_is_that_of_the_folders(command: Command, trained: Path) -> None:
+    assert command("--version").out.strip() == saccade.__version__ == read_record(trained)["saccade"]
+
+
 def test_help_needs_no_torch() -> None:
     code = (
         "import sys, saccade.__main__ as m; sys.argv = ['saccade', '--help']\ntry: m.main()\nexcept SystemExit: pass\n"
