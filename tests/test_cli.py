@@ -371,6 +371,7 @@ def test_a_pair_of_files_in_a_pipe_and_a_recipe(
         (["train", "training.device=gpu"], "training.device='gpu' is not a device"),
         (["translate", "nowhere"], "nowhere: there is no such folder; train one with: saccade train"),
         (["info", "nowhere"], "nowhere: there is no such folder"),
+        (["translate", "TEXT", "TRAINED"], "text.txt: is a file, not a folder that saccade train made"),
         (["info", "."], "has no config.yaml, so it is not a finished Saccade folder"),
         (["average", "nowhere", "--out", "mean"], "nowhere"),
         (["translate", "TRAINED", "-i", "nowhere.txt"], "nowhere.txt: there is no such file"),
