@@ -12,11 +12,17 @@ from saccade.errors import SaccadeError
 if TYPE_CHECKING:
     from saccade.api import Translation, Translator, load, train
 
+__version__: str
+
 __all__ = ["SaccadeError", "Translation", "Translator", "load", "train"]
 
 
 def __getattr__(name: str) -> Any:
     # torch takes seconds to import; `saccade --help` and the settings need none of it.
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("saccade")
     if name in __all__:
         from saccade import api
 

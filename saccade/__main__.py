@@ -39,9 +39,6 @@ def main() -> None:
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # `saccade translate … | head`
-        sys.stderr.close()
-        sys.exit(141)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """What `import saccade` gives; the command line calls the same functions."""
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
@@ -97,10 +98,9 @@ def settings_from(
     for file in files:
         if "=" in file and not Path(file).exists():
             name = file.partition("=")[0]
-            sections_with = [section for section in Config.model_fields if name in fields_of([section])]
-            near = f"; did you mean {sections_with[0]}.{file}?" if sections_with else ""
             raise SaccadeError(
-                f"{file!r}: {name} is neither a setting nor a file; settings are written section.key=value{near}"
+                f"{file!r}: {name or 'this'} is neither a setting nor a file; settings are written "
+                f"section.key=value, without spaces{_meant(file)}"
             )
     settings = read_settings(config, overrides)
     unknown = [name for name in sections or {} if name not in Config.model_fields]
@@ -122,3 +122,11 @@ def settings_from(
         source, target = languages_of(trained)
         settings["data"] = {"source": source, "target": target} | settings["data"]
     return Config.of(settings, where="settings" if config is None else str(config))
+
+
+def _meant(argument: str) -> str:
+    """The nearest thing to `max_steps=60` or `trainin.max_steps=60` that is a setting."""
+    section, _, rest = argument.partition(".")
+    near = [f"{name}.{argument}" for name in Config.model_fields if argument.partition("=")[0] in fields_of([name])]
+    near += [f"{name}.{rest}" for name in get_close_matches(section, Config.model_fields, n=1)]
+    return f"; did you mean {near[0]}?" if near else ""

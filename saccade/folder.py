@@ -146,6 +146,8 @@ def require(folder: Path) -> None:
         raise SaccadeError(
             f"{folder}: there is no such folder; train one with: saccade train SOURCE TARGET --out {folder}"
         )
+    if not folder.is_dir():
+        raise SaccadeError(f"{folder}: is a file, not a folder that saccade train made; name the folder")
     for name in (CONFIG, WEIGHTS):
         if not (folder / name).exists():
             raise SaccadeError(

@@ -70,6 +70,10 @@ def test_the_script_is_the_module() -> None:
     assert answers[0].startswith(b"# Settings")
 
 
+def test_the_version_is_that_of_the_folders(command: Command, trained: Path) -> None:
+    assert command("--version").out.strip() == saccade.__version__ == read_record(trained)["saccade"]
+
+
 def test_help_needs_no_torch() -> None:
     code = (
         "import sys, saccade.__main__ as m; sys.argv = ['saccade', '--help']\ntry: m.main()\nexcept SystemExit: pass\n"
@@ -350,7 +354,15 @@ def test_a_pair_of_files_in_a_pipe_and_a_recipe(
     [
         (["train", "training.max_step=3"], "unknown setting training.max_step; did you mean training.max_steps?"),
         (["train", "model.widht=3"], "unknown setting model.widht; did you mean model.width?"),
-        (["train", "trainin.max_steps=3"], "trainin.max_steps is neither a setting nor a file"),
+        (["train", "trainin.max_steps=3"], "value, without spaces; did you mean training.max_steps=3?"),
+        (["train", "max_steps=3"], "max_steps is neither a setting nor a file; settings are written section.key=value"),
+        (["train", "training.max_steps", "=", "3"], "'=': this is neither a setting nor a file"),
+        (["serve", "TRAINED", "--port", "99999"], "--port=99999: input should be less than or equal to 65535"),
+        (["translate", "TRAINED", "Two dogs"], "to translate the sentence: echo 'Two dogs' | saccade"),
+        (
+            ["evaluate", "TRAINED", "--source", "TEXT", "--reference", "ONE"],
+            "--source text.txt has 2 lines, --reference one.txt 1",
+        ),
         (["train", "training.max_steps=many"], "training.max_steps='many': input should be a valid integer"),
         (["train", "model.family=lstm"], "model.family='lstm' is not known; use transformer, rnn, conv"),
         (["train", "nowhere.de", "nowhere.en"], "nowhere.de: there is no such file"),
@@ -359,6 +371,7 @@ def test_a_pair_of_files_in_a_pipe_and_a_recipe(
         (["train", "training.device=gpu"], "training.device='gpu' is not a device"),
         (["translate", "nowhere"], "nowhere: there is no such folder; train one with: saccade train"),
         (["info", "nowhere"], "nowhere: there is no such folder"),
+        (["translate", "TEXT", "TRAINED"], "text.txt: is a file, not a folder that saccade train made"),
         (["info", "."], "has no config.yaml, so it is not a finished Saccade folder"),
         (["average", "nowhere", "--out", "mean"], "nowhere"),
         (["translate", "TRAINED", "-i", "nowhere.txt"], "nowhere.txt: there is no such file"),
@@ -380,7 +393,8 @@ def test_a_users_mistake_is_said_in_words_with_status_2(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "text.txt").write_text("one\ntwo\n")
-    places = {"TRAINED": str(trained), "TEXT": "text.txt"}
+    (tmp_path / "one.txt").write_text("one\n")
+    places = {"TRAINED": str(trained), "TEXT": "text.txt", "ONE": "one.txt"}
     out = ["--out", str(trained) if said == "trained already" else "run"] if arguments[0] == "train" else []
     done = command(*(places.get(argument, argument) for argument in arguments), *out, stdin=b"seventeen\n")
     assert done.status == 2

@@ -121,6 +121,9 @@ def test_a_trained_folder_is_a_row_too(place: Path, first: Done, trained: Path, 
     assert done.status == 0, done.err
     rows = json.loads((place / "with-folder" / "table.json").read_text())["rows"]
     assert [row["name"] for row in rows] == ["cho", trained.name]
+    notes = (place / "with-folder" / "table.md").read_text()
+    assert "Signatures:" in notes
+    assert "Speeds:" not in notes, "none were measured"
     assert len(rows[1]["bleu"]) == 1
 
 

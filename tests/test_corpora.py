@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from saccade.data.corpora import Corpus, Pair, open_corpora, read_lines
+from saccade.data.corpora import Corpus, Pair, TextCorpus, open_corpora, read_lines
 from saccade.errors import SaccadeError
 
 # One line of text: any character but a line feed; NUL is left out because a file full of it is refused as binary.
@@ -571,3 +571,9 @@ def test_a_public_dataset_that_cannot_be_loaded_is_refused() -> None:
     assert refusal("hub:owner/name", source="de", target="fr") == (
         "hub:owner/name:train: 'translation' has 'de', 'en', not 'fr'; set data.source and data.target"
     )
+
+
+def test_a_corpus_is_named_so_that_its_two_files_are_told_apart():
+    assert TextCorpus("a/de.txt", "b/en.txt").name == "de.txt + en.txt"
+    assert TextCorpus("de/train.txt", "en/train.txt").name == "de/train.txt + en/train.txt"
+    assert TextCorpus("train.txt", "train.txt").name == "train.txt + train.txt"

@@ -4,11 +4,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from models_under_test import MODELS, make, sentences
+from models_under_test import MODELS, make, sentences, settings_of
 
 from saccade.data.batching import collate
 from saccade.generation.loop import generate
 from saccade.generation.search import Beam, Greedy, Hypothesis, Search
+from saccade.models.build import attends
 
 every_model = pytest.mark.parametrize("name", MODELS)
 
@@ -18,6 +19,11 @@ def forced(model, pairs, pad_to=None):
     batch = collate(pairs, range(len(pairs)), pad_to)
     output = model(batch.source, batch.source_mask, batch.inputs)
     return model.logits(output.hidden).log_softmax(-1), batch
+
+
+@every_model
+def test_whether_a_model_attends_follows_from_its_settings(name):
+    assert attends(settings_of(name).model) == make(name).attends
 
 
 @every_model

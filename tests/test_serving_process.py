@@ -79,6 +79,8 @@ def test_the_log_is_json_without_the_texts_of_users(process):
     assert request["path"] == "/v1/translate"
     assert request["status"] == 200
     assert "secret" not in "".join(lines)
+    after = next(number for number, line in enumerate(lines) if "http://" in line) + 1
+    assert len(rows) == len(lines) - after, "nothing else is said, neither then nor at the end"
 
 
 def test_a_port_that_is_taken_is_said_with_the_remedy(command, trained):

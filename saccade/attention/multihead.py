@@ -66,9 +66,7 @@ class Step:
     row attends to those alone. A sentence that joined later has its first cell at `first`.
     """
 
-    position: (
-        int | Tensor
-    )  # a tensor where the step is captured: then all the storage is read, and the mask says how far
+    position: int | Tensor  # a tensor where the step is captured: all the storage is read, as far as the mask says
     positions: int  # that are read, this one counted
     size: int = 1
     path: Tensor | None = None  # (N, size, positions): a number from 0 to size - 1; None: size is 1

@@ -1,5 +1,6 @@
 """What all commands have in common: the application, and arguments that many of them take."""
 
+from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
@@ -7,12 +8,27 @@ import typer
 
 app = typer.Typer(
     name="saccade",
-    help="Sequence-to-sequence learning with attention: pairs in, a translator out.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
 )
+
+
+def _say_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(version("saccade"))
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    asked: Annotated[
+        bool, typer.Option("--version", help="Say which version this is.", callback=_say_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Sequence-to-sequence learning with attention: pairs in, a translator out."""
+
 
 WINDOW = 4096  # lines held at once: enough to sort by length, few enough to hold
 

@@ -80,6 +80,12 @@ def evaluate(
         return
     sources = list(read_lines(source))
     references = [list(read_lines(file)) for file in reference]
+    for file, lines in zip(reference, references, strict=True):  # before anything is translated
+        if len(lines) != len(sources):
+            raise SaccadeError(
+                f"--source {source} has {len(sources):,} lines, --reference {file} {len(lines):,}; line n of one "
+                "belongs to line n of the other"
+            )
     config = _config_of(folder)
     tokenize = tokenize or tokenizer_for(config.data.target, references[0])
     metrics = metric or metrics_for(config.model.family)

@@ -54,9 +54,9 @@ def serve(
     """Serve folders over HTTP: LibreTranslate's protocol, one of its own, and a page."""
     from saccade.serving.remote import possible
     from saccade.serving.run import demo_folder, serve_folders
-    from saccade.serving.settings import ServingSettings
+    from saccade.serving.settings import settings_of
 
-    settings = ServingSettings(
+    settings = settings_of(
         host=host,
         port=port,
         engine=engine,

@@ -1,5 +1,6 @@
 """`saccade translate`: one line in, one line out."""
 
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 @app.command()
 def translate(
     folder: Folder,
-    text: Annotated[str | None, typer.Argument(help="The same as --input.")] = None,
+    text: Annotated[str | None, typer.Argument(help="A file of text: the same as --input.")] = None,
     input: Annotated[str, typer.Option("--input", "-i", help="Text, one sentence a line; - is standard input.")] = "-",
     output: Annotated[str, typer.Option("--output", "-o", help="Where to write; - is standard output.")] = "-",
     beam: Annotated[int | None, typer.Option(help="Hypotheses kept alive; 1 is greedy.")] = None,
@@ -151,6 +152,9 @@ def translate(
         search=search,
     )
     guarded = Tally()
+    if text and " " in text and not Path(text).exists():
+        remedy = f"echo {shlex.quote(text)} | saccade translate {folder}"
+        raise SaccadeError(f"{text}: there is no such file; to translate the sentence: {remedy}")
     source, number = text or input, 0
     typed = source == "-" and sys.stdin.isatty()  # a bar would stand in the way of what a person types
 

@@ -186,10 +186,12 @@ def notes_of(lines: Sequence[Line], plan: Plan) -> list[str]:
         f"seeds {', '.join(map(str, plan.seeds))}; ± is the standard deviation over seeds.",
         f"Signatures: {'; '.join(signatures)}.",
         "p: paired bootstrap on BLEU against the row above, seed by seed, the largest of them.",
-        f"Speeds: target tokens a second, each row alone on {', '.join(devices) or 'no device'}; decoding with the "
-        "search of the row's recipe. Time to quality: target tokens until the validation BLEU (greedy) is reached, "
-        "at that speed.",
     ]
+    if devices:
+        notes.append(
+            f"Speeds: target tokens a second, each row alone on {', '.join(devices)}; decoding with the search of the "
+            "row's recipe. Time to quality: target tokens until the validation BLEU (greedy) is reached, at that speed."
+        )
     return notes + [f"{line.name} failed: {line.failed}" for line in lines if line.failed]
 
 

@@ -169,7 +169,7 @@ class TextCorpus:
     @property
     def name(self) -> str:
         source, target = Path(self.source), Path(self.target)
-        if source.name == target.name:  # de/train.txt + en/train.txt
+        if source.name == target.name and source != target:  # de/train.txt + en/train.txt
             return f"{source.parent.name}/{source.name} + {target.parent.name}/{target.name}"
         return f"{source.name} + {target.name}"
 

@@ -10,13 +10,11 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-import torch
-
 from saccade.config import Config
 from saccade.data.tokenizers import Tokenizers
 from saccade.errors import SaccadeError
 from saccade.folder import CONFIG, WEIGHTS, require
-from saccade.models.build import build_model, with_shape
+from saccade.models.build import attends
 from saccade.serving.model import LocalModel, Model
 from saccade.serving.problems import Busy, NotFound
 from saccade.serving.replicas import Replicas, shares_of
@@ -258,19 +256,18 @@ def _examples(config: Config) -> list[str]:
 
 def _entry(name: str, folder: Path, settings: ServingSettings) -> Entry:
     require(folder)
-    config, tokenizers = Config.load(folder / CONFIG), Tokenizers.load(folder)
+    config = Config.load(folder / CONFIG)
+    Tokenizers.load(folder)  # what is wrong with them is said now
     if config.data.monolingual:
         raise SaccadeError(f"{folder}: is a language model, which translates nothing; serve a folder of pairs")
-    config = config.model_copy(update={"model": with_shape(config.model, tokenizers.joint)})
-    with torch.device("meta"):
-        attends = build_model(config, tokenizers.source.size, tokenizers.target.size).attends
     card = ModelCard(
         name=name,
         source=config.data.source or "",
         target=config.data.target or "",
         family=config.model.family,
         parameters=parameters_in(folder / WEIGHTS),
-        attends=attends,
+        # From the settings: building the model, even without storage, imports PyTorch's compiler (145 MB, a second).
+        attends=attends(config.model),
         examples=_examples(config),
         loaded=False,
         engine="",

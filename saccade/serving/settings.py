@@ -1,8 +1,11 @@
 """How a server is set up: every limit in one place. The command line's options are some of these."""
 
 from pathlib import Path
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from saccade.errors import SaccadeError
 
 
 class ServingSettings(BaseModel):
@@ -52,3 +55,13 @@ class ServingSettings(BaseModel):
     max_beam: int = Field(
         16, ge=1, description="The widest beam, and the most samples or candidates, that a request may ask for."
     )
+
+
+def settings_of(**given: Any) -> ServingSettings:
+    """The settings of the command line; a value that cannot be is refused by the name of its option."""
+    try:
+        return ServingSettings(**given)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        option, said = str(problem["loc"][0]).replace("_", "-"), problem["msg"]
+        raise SaccadeError(f"--{option}={problem['input']!r}: {said[0].lower()}{said[1:]}") from None

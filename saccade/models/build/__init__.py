@@ -6,6 +6,7 @@ from saccade.config import ClassifierConfig, Config, ConvConfig, LMConfig, Trans
 from saccade.models.build.convolutional import make_conv
 from saccade.models.build.recurrent import make_classifier, make_lm, make_lstmn, make_rnn
 from saccade.models.build.shapes import (
+    attends,
     default_learning_rate,
     goes_without_source,
     in_one_sequence,
@@ -18,6 +19,7 @@ from saccade.models.build.transformers import make_transformer
 from saccade.models.protocol import EncoderDecoder
 
 __all__ = [
+    "attends",
     "build_model",
     "count_parameters",
     "default_learning_rate",

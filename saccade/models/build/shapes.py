@@ -5,6 +5,7 @@ from saccade.config import (
     ConvConfig,
     LMConfig,
     Model,
+    RNNConfig,
     Size,
     TransformerConfig,
     known,
@@ -145,6 +146,13 @@ def longest_sequence(model: Model) -> int | None:
 def goes_without_source(model: Model) -> bool:
     """Whether one text file is a corpus for it: a language model needs no sources."""
     return isinstance(model, LMConfig)
+
+
+def attends(model: Model) -> bool:
+    """Whether it looks at the source while it writes."""
+    if isinstance(model, RNNConfig):
+        return model.wiring in ATTENDING
+    return not isinstance(model, ConvConfig | LMConfig) or model.wiring not in ("bytenet", "ngram")
 
 
 def lm_parts(model: LMConfig) -> int:
