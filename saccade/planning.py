@@ -260,7 +260,7 @@ def free_memory(device: torch.device) -> int:
 def spell_time(seconds: float) -> str:
     """A time as people say it."""
     if seconds < 90:
-        return f"{seconds:.0f} seconds"
+        return f"{seconds:.0f} second{'' if round(seconds) == 1 else 's'}"
     if seconds < 5400:
         return f"{seconds / 60:.0f} minutes"
     return f"{seconds / 3600:.1f} hours"

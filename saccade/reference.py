@@ -1,5 +1,6 @@
 """The reference page of all settings, written from the settings themselves."""
 
+import difflib
 import inspect
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -39,9 +40,7 @@ SECTIONS: tuple[tuple[str, str, type[BaseModel]], ...] = (
 
 
 def reference_page(only: str | None = None) -> str:
-    """Every setting (of one section: only those): name, kind, default, what it does."""
-    if only is not None and only not in Config.model_fields:
-        raise SaccadeError(f"{only!r} is not a section; sections are {', '.join(Config.model_fields)}")
+    """Every setting (of one section, or one alone: only those): name, kind, default, what it does."""
     parts = [
         "# Settings\n",
         "Every choice is a setting of a YAML file (`--config`) and a `section.key=value` argument. *chosen* means that",
@@ -49,17 +48,26 @@ def reference_page(only: str | None = None) -> str:
         "`config.yaml`. An unknown name is refused with the nearest known one. `saccade settings` prints this page,",
         "`saccade settings --schema` a JSON schema for editors.\n",
     ]
+    intro, known = len(parts), []
     for title, prefix, section in SECTIONS:
-        if only is not None and prefix.split(".")[0] != only:
+        rows = {
+            f"{prefix}.{name}": f"{_kind(field.annotation)} | {_default(field)} | {field.description}"
+            for name, field in section.model_fields.items()
+            if field.description and not _is_section(field)
+        }
+        known += list(rows)
+        shown = {name: row for name, row in rows.items() if only is None or f"{name}.".startswith(f"{only}.")}
+        if not shown:
             continue
-        parts += [f"## {title}\n", f"{inspect.cleandoc(section.__doc__ or '')}\n"]
+        parts.append(f"## {title}\n")
+        if len(shown) == len(rows):
+            parts.append(f"{inspect.cleandoc(section.__doc__ or '')}\n")
         parts += ["| setting | kind | default | |", "|---|---|---|---|"]
-        for name, field in section.model_fields.items():
-            if field.description and not _is_section(field):
-                parts.append(
-                    f"| `{prefix}.{name}` | {_kind(field.annotation)} | {_default(field)} | {field.description} |"
-                )
-        parts.append("")
+        parts += [*(f"| `{name}` | {row} |" for name, row in shown.items()), ""]
+    if len(parts) == intro:
+        near = difflib.get_close_matches(str(only), [*Config.model_fields, *known], n=1)
+        remedy = f"did you mean {near[0]}?" if near else f"sections are {', '.join(Config.model_fields)}"
+        raise SaccadeError(f"{only!r} is neither a setting nor a section; {remedy}")
     return "\n".join(parts)
 
 

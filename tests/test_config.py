@@ -176,5 +176,25 @@ def test_one_section_can_be_shown_alone():
     page = reference_page("search")
     assert "`search.beam`" in page
     assert "`training.seed`" not in page
-    with pytest.raises(SaccadeError, match="'serach' is not a section"):
-        reference_page("serach")
+
+
+def test_one_setting_can_be_shown_alone():
+    page = reference_page("training.max_steps")
+    assert "`training.max_steps`" in page
+    assert page.count("\n| `") == 1
+    assert reference_page("model.dropout").count("| `model.dropout` |") == 5  # each family has its own
+    assert "`data.cleaning.max_ratio`" in reference_page("data.cleaning")
+
+
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [
+        ("serach", "neither a setting nor a section; did you mean search"),
+        ("zzz", "sections are data, tokenizer"),
+        ("max_steps", "did you mean training.max_steps"),
+        ("training.max_step", "did you mean training.max_steps"),
+    ],
+)
+def test_a_setting_that_there_is_not_is_named_with_the_nearest(given, remedy):
+    with pytest.raises(SaccadeError, match=remedy):
+        reference_page(given)

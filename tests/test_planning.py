@@ -202,6 +202,8 @@ def test_an_estimate_leaves_the_number_of_threads_as_it_was(store, threads):
     assert (found.by_one_thread > 0) == (threads > 1), "one thread is tried where there are more"
 
 
-@pytest.mark.parametrize(("seconds", "said"), [(5, "5 seconds"), (600, "10 minutes"), (7200, "2.0 hours")])
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(5, "5 seconds"), (0.7, "1 second"), (600, "10 minutes"), (7200, "2.0 hours")]
+)
 def test_times_are_said_as_people_say_them(seconds, said):
     assert spell_time(seconds) == said

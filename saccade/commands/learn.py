@@ -35,7 +35,8 @@ def corpus(
 @app.command()
 def settings(
     section: Annotated[
-        str | None, typer.Argument(help="data, tokenizer, model, training or search. Default: all.")
+        str | None,
+        typer.Argument(help="data, tokenizer, model, training or search; or one setting, section.key. Default: all."),
     ] = None,
     schema: Annotated[bool, typer.Option(help="Print a JSON schema, for editors.")] = False,
 ) -> None:
