@@ -15,6 +15,7 @@ from saccade.errors import SaccadeError
 from saccade.text.spans import UNSPACED, Span
 
 _UNSPACED = re.compile(f"[{UNSPACED}]")
+_NOT_WORDS = re.compile(r"[<{@]|%\S|//|www\.")  # markup, variables, addresses: another case is another thing
 
 
 class Glossary:
@@ -133,6 +134,8 @@ def _key(term: str) -> str:
 
 
 def _in_case_of(found: str, target: str) -> str:
+    if _NOT_WORDS.search(target):
+        return target
     if found.isupper() and len(found) > 1:
         return target.upper()
     return target[:1].upper() + target[1:] if found[:1].isupper() else target
