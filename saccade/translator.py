@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from math import fsum
 from typing import Any, overload
 
 import torch
@@ -430,7 +431,7 @@ class Translator:
         logits = self.model.logits(hidden)
         log_probs = logits.to(torch.promote_types(logits.dtype, torch.float32)).log_softmax(-1)
         of_gold = log_probs.gather(-1, batch.gold.unsqueeze(-1)).squeeze(-1)
-        return [float(x) for x in (of_gold * (batch.gold != PAD)).sum(1)]
+        return [fsum(row) for row in (of_gold * (batch.gold != PAD)).tolist()]
 
     def _ready(self, text: str, answer: Guarded | None) -> Translation:
         # A blank line has nothing to translate and stays what it is.

@@ -6,6 +6,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from models_under_test import make, sentences
 from test_invariants import assert_same, every_model, forced
+from test_placeholders import untrained
 from test_search import TableModel, brute_force
 
 import saccade
@@ -16,8 +17,11 @@ from saccade.generation.constraints import ConstrainedBeam
 from saccade.generation.loop import generate
 from saccade.generation.search import Beam
 from saccade.generation.words import Speller, Spelling
+from saccade.text.placeholders import Protection
+from saccade.text.placing import mark, place
 
 LINES = ["Der Hund und die Katze (ein Haus) um 12 Uhr.", "Die Katze, der Hund: zwei Häuser, 21 Uhr!"] * 3
+WRITTEN = ["der", "Hund", "{x}", "{name}", "https://x.org/y", "<b>", "%s", "7", "x.org", "läuft."]
 
 
 def phrase(*ids):
@@ -156,3 +160,38 @@ def test_must_in_python_is_for_all_or_for_each(trained):
     alone = translator.translate(texts[0], must=["Haus", "Haus"], n_best=3)
     assert all(t.text.count("Haus") >= 2 for t in alone.n_best)
     assert translator.translate(texts[1], must=[]).text == translator.translate(texts[1]).text
+
+
+TOLD = ["https://x.org/y", "{name}", "a <b> c", "%s and www.z.de", "Saccade {x}"]
+
+
+@pytest.mark.parametrize("phrase", TOLD)
+def test_what_a_translation_is_told_to_hold_is_not_taken_for_invented(phrase):
+    translator = untrained("transformer pre-norm", "search.terms=[Saccade]")
+    for text in ["hello", "say {x} <i>now</i>", f"hello {phrase}"]:
+        assert phrase in translator.translate(text, must=[phrase], beam=3).text
+        assert translator.translate(text, prefix=phrase).text.startswith(phrase)
+    assert phrase in translator.translate("<b> {x}", must=[phrase], beam=3).text
+    own = translator.translate(["{x} hello", "hello"], must=[[], [phrase]], beam=3)
+    assert own[0].text == translator.translate("{x} hello", beam=3).text
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.sampled_from(TOLD), st.sampled_from(TOLD), st.lists(st.sampled_from(WRITTEN), max_size=9))
+def test_phrases_stay_whole_where_placeholders_are_put_in(phrase, of_source, words):
+    told = phrase.replace("Saccade ", "").replace(" ", " Hund ")
+    protection = Protection(terms=["Saccade"])
+    marked = mark(f"the <i>dog</i> {of_source} 7 runs", protection)._replace(told=(told,))
+    written = " ".join([*words, told, *reversed(words)])
+    placed, _ = place(marked, written, [], protection)
+    assert placed.count(told) >= 1
+    assert protection.losses(marked.line, marked.spans, placed, [told]) == []
+
+
+def test_a_line_that_is_told_nothing_keeps_its_numbers_beside_one_that_is():
+    translator = untrained("transformer pre-norm")
+    texts = ["17 of 94", "hello"]
+    alone = translator.translate(texts[0], beam=3)
+    assert "94" in alone.text
+    for told in ({"must": [[], ["Hund"]]}, {"prefix": ["", "Hund"]}, {"allowed": [None, ["Hund"]]}):
+        assert translator.translate(texts, beam=3, **told)[0].text == alone.text

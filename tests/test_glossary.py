@@ -143,3 +143,10 @@ def test_blank_terms_are_refused(trained: Path) -> None:
 def test_phrases_that_must_appear_are_there_for_a_search_that_takes_them() -> None:
     marked = mark("The <b>house</b> of {x}, 42", Protection(glossary=TERMS))
     assert marked.phrases == ["Gebäude", "{x}"]
+
+
+@pytest.mark.parametrize("target", ["{page}", "<b>Seite</b>", "www.a.de", "ftp://a.b", "me@a.de", "%s"])
+def test_variables_and_addresses_keep_their_case(target: str) -> None:
+    for line in ("THE PAGE", "Page one"):
+        (span,) = Protection([], glossary={"page": target}).find(line)
+        assert span.wanted == target

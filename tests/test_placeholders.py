@@ -95,6 +95,14 @@ def test_what_must_come_through_is_found(line: str, found: str) -> None:
         ("12 and 1", "1 und 2", "de", ["12"]),
         ("1987", "1978", "de", ["1987"]),
         ("12", "1.2", "de", ["12"]),
+        ("1 000 men", "1000 Männer", "de", []),
+        ("1 000 000,50 kr", "1.000.000,5 Kr", "de", []),
+        ("1 000 men", "eintausend Männer", "de", []),
+        ("1 000 men", "ein Mann", "de", ["1 000"]),
+        ("room 12 300 people", "300 Leute in Raum 12", "de", []),
+        ("room 12 300 people", "12 Räume", "de", ["12 300"]),
+        ("3 100 m races", "drei 100-m-Läufe", "de", []),
+        ("in 2021 300 men", "300 Mann im Jahr 2021", "de", []),
     ],
 )  # fmt: skip
 def test_a_number_survives_in_any_form_that_is_its_own(

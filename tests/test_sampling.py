@@ -20,6 +20,7 @@ from saccade.data.tokenizers import EOS
 from saccade.errors import SaccadeError
 from saccade.generation.loop import generate
 from saccade.generation.noise import exponential, sentence_streams, split
+from saccade.generation.rules import DEFAULT_RULES, min_length
 from saccade.generation.sampling import Sample, min_p, top_k, top_p, truncations, typical
 from saccade.generation.search import Greedy
 
@@ -244,6 +245,17 @@ def test_a_draw_has_the_models_own_log_probability_whatever_the_temperature(name
             own = log_probs.gather(-1, batch.gold.unsqueeze(-1)).sum().item()
             assert hypothesis.log_prob == pytest.approx(own, abs=1e-9)
             assert not {0, 1, 2, 3} & set(hypothesis.tokens)
+
+
+def test_a_long_and_unlikely_draw_has_its_log_probability_to_a_ten_thousandth_in_float32():
+    model, source = make("rnn bahdanau").float(), sentences([150], seed=4)[0]
+    batch = collate([(source, [])], [0])
+    search = Sample(sentence_streams(batch.source, batch.source_mask, 1), draws=8, temperature=50.0)
+    rules = [*DEFAULT_RULES, min_length(200)]
+    for hypothesis in generate(model, batch.source, batch.source_mask, search, torch.tensor([250]), rules)[0]:
+        log_probs, batch = forced(model, [(source, hypothesis.tokens)])
+        own = log_probs.gather(-1, batch.gold.unsqueeze(-1)).double().sum().item()
+        assert hypothesis.log_prob == pytest.approx(own, abs=1e-4)
 
 
 @pytest.mark.parametrize("options", [{"temperature": 1e-6}, {"truncations": [top_k(1)]}, {"truncations": [min_p(1.0)]}])

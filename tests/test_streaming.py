@@ -340,6 +340,7 @@ def test_the_benchmark_of_long_files_sees_what_is_missing_and_what_is_out_of_pla
         (["--beam", "2"], "beam: "),
         (["--beam", "1", "--min-length", "3"], "min_length: "),
         (["--beam", "1", "--must", "Mai"], "always: "),
+        (["--beam", "1", "--input", "another"], "input: "),
     ],
 )
 def test_a_file_is_not_gone_on_with_by_other_settings(
@@ -374,6 +375,17 @@ def test_a_file_is_not_gone_on_with_by_another_model(
     assert "model.safetensors" in refused.err
 
 
+def test_a_file_is_not_gone_on_with_by_another_list_of_words(trained: Path, command: Command, tmp_path: Path) -> None:
+    source, out, words = tmp_path / "in", tmp_path / "out", tmp_path / "words"
+    source.write_text("".join(line + "\n" for line in LINES[:70]))
+    words.write_text("Mai Juni")
+    begin_with_settings(trained, out, shortlist=str(words))
+    words.write_text("Mai Juli")
+    refused = command("translate", trained, "-i", source, "-o", out, "--resume", "--shortlist", words)
+    assert refused.status == 2
+    assert f"contents of {words}" in " ".join(refused.err.split())
+
+
 def test_one_process_at_a_time_goes_on_with_a_file(trained: Path, command: Command, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("one\n")
     with alone(tmp_path / "out", "wait"):
@@ -385,7 +397,7 @@ def test_one_process_at_a_time_goes_on_with_a_file(trained: Path, command: Comma
 
 def begin_with_settings(folder: Path, out: Path, **search: object) -> None:
     """As a run leaves it that was killed after 65 lines."""
-    told = TranslationWork((str(folder),), search=search).told()
+    told = {"input": str(out.with_name("in"))} | TranslationWork((str(folder),), search=search).told()
     with contextlib.suppress(KeyboardInterrupt), resumed(out, told=told) as (file, _):
         file.write("kept\n" * 65)
         raise KeyboardInterrupt

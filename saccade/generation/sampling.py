@@ -111,7 +111,8 @@ class SampleRun:
         self.streams = split(search.streams[self.rows], self.draws)
         self.limits = limits[self.rows]
         self.tokens = limits.new_empty(B * n, 0)
-        self.log_prob = torch.zeros(B * n, device=limits.device, dtype=dtype)
+        # Of each token; a draw may be so unlikely that float32 would round the sum of them.
+        self.log_probs = torch.zeros(B * n, 0, device=limits.device, dtype=dtype)
         self.done: list[dict[int, Hypothesis]] = [{} for _ in range(B)]
 
     def prefixes(self) -> Prefixes:
@@ -125,11 +126,11 @@ class SampleRun:
         step = torch.full_like(self.streams, self.tokens.size(1))
         noise = exponential(split(self.streams, step), weighed.size(-1))
         tokens = (weighed - noise.log().to(weighed.dtype)).argmax(-1)
-        self.log_prob = self.log_prob + said.log_probs.gather(1, tokens.unsqueeze(1)).squeeze(1)
+        self.log_probs = torch.cat([self.log_probs, said.log_probs.gather(1, tokens.unsqueeze(1))], dim=1)
 
         ended = tokens == EOS
         for row in ended.nonzero().flatten().tolist():
-            log_prob = self.log_prob[row].item()
+            log_prob = math.fsum(self.log_probs[row].tolist())
             drawn = Hypothesis(self.tokens[row].tolist(), log_prob, log_prob)
             self.done[int(self.sentences[row])][int(self.draws[row])] = drawn
         self.tokens = torch.cat([self.tokens, tokens.unsqueeze(1)], dim=1)
@@ -141,7 +142,7 @@ class SampleRun:
 
     def keep(self, rows: Tensor) -> None:
         self.tokens, self.sentences, self.draws = self.tokens[rows], self.sentences[rows], self.draws[rows]
-        self.streams, self.limits, self.log_prob = self.streams[rows], self.limits[rows], self.log_prob[rows]
+        self.streams, self.limits, self.log_probs = self.streams[rows], self.limits[rows], self.log_probs[rows]
 
     def results(self) -> list[list[Hypothesis]]:
         """In the order of the draws: the first of them is a sample too, and not the likeliest of several."""

@@ -15,6 +15,7 @@ from saccade.errors import SaccadeError
 from saccade.text.spans import UNSPACED, Span
 
 _UNSPACED = re.compile(f"[{UNSPACED}]")
+_NOT_WORDS = re.compile(r"[<{@]|%\S|//|www\.")  # markup, variables, addresses: another case is another thing
 
 
 class Glossary:
@@ -93,6 +94,24 @@ def occurrences(term: str, text: str) -> Iterator[tuple[int, int]]:
     return (match.span() for match in re.finditer(whole_words(term), text))
 
 
+def standing(phrases: Sequence[str], text: str, whole: Sequence[tuple[int, int]] = ()) -> list[tuple[int, int]]:
+    """Where phrases that a translation was told to hold stand in it, with the words that they end in; in order, apart.
+
+    `whole`: stretches that are not cut, and are part of what they overlap.
+    """
+    found: list[tuple[int, int]] = []
+    for phrase in filter(None, map(str.strip, phrases)):
+        before = r"(?<!\w)" if _has_bounds(phrase[0]) else ""
+        found += [m.span() for m in re.finditer(rf"{before}{re.escape(phrase)}[^\W{UNSPACED}]*", text)]
+    found += [one for one in whole if any(one[0] < end and start < one[1] for start, end in found)]
+    ranges: list[tuple[int, int]] = []
+    for start, end in sorted(found):
+        if ranges and start < ranges[-1][1]:
+            start, end = ranges[-1][0], max(end, ranges.pop()[1])
+        ranges.append((start, end))
+    return ranges
+
+
 def whole_words(term: str) -> str:
     """A pattern for `term` between the bounds of words, with any white space for white space."""
     pattern = r"\s+".join(map(re.escape, term.split()))
@@ -115,6 +134,8 @@ def _key(term: str) -> str:
 
 
 def _in_case_of(found: str, target: str) -> str:
+    if _NOT_WORDS.search(target):
+        return target
     if found.isupper() and len(found) > 1:
         return target.upper()
     return target[:1].upper() + target[1:] if found[:1].isupper() else target

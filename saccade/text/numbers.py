@@ -10,8 +10,9 @@ A number is a run of digits with single separators between them. It *survives* w
    (`3/28/1986` = `28. März 1986`).
 
 A separator may be a decimal sign (the last one) or one between thousands (three digits follow). A run that is neither,
-such as `28.03.1986` or `1.2.3`, is several numbers. Digits that stand for one number do not stand for another: `5 of 5`
-needs two. Numbers that the translation has beyond those of the source are left alone: they may be words of the source.
+such as `28.03.1986` or `1.2.3`, is several numbers; `12 500` is one, or two where the translation has two. Digits that
+stand for one number do not stand for another: `5 of 5` needs two. Numbers that the translation has beyond those of the
+source are left alone: they may be words of the source.
 """
 
 import re
@@ -27,7 +28,9 @@ from num2words import num2words
 from saccade.text.spans import UNSPACED
 
 # A digit after a letter is part of a name (A4, mp3), unless it is a letter of a script without spaces (1942年6月).
-NUMBER = re.compile(rf"(?:(?<!\w)|(?<=[{UNSPACED}]))\d+(?:[.,'’٬٫\u00a0\u202f]\d+)*")
+# A space is a separator where just threes follow it: 12 500.
+_SPACED = r"\d{1,3}(?: \d{3})+(?:[.,٫]\d+)?(?! ?\d)"
+NUMBER = re.compile(rf"(?:(?<!\w)|(?<=[{UNSPACED}]))(?:{_SPACED}|\d+(?:[.,'’٬٫\u00a0\u202f]\d+)*)")
 _RUN = re.compile(r"\d+(?:[.,'’٬٫\u00a0\u202f ]\d+)*")
 _GROUP = re.compile(r"\d+")
 _CLOCK = re.compile(r"[:.]\d\d(?:[:.]\d\d)?(?:\s*([ap])\.?m\b)?|\s*([ap])\.?m\b", re.IGNORECASE)
@@ -104,6 +107,19 @@ def survivors(
                 used.append(place)
                 result[i], result[j] = result[j], place
                 break
+    for i in [i for i, place in enumerate(result) if place is None]:
+        parts = source[numbers[i].start : numbers[i].end].split(" ")
+        places: list[Found] = []
+        for part in parts if len(parts) > 1 else ():  # 3 100 m may be three times 100 m
+            free = (
+                place for place, value in candidates if value & values(part) and not _overlaps(place, used + places)
+            )
+            words = _number_words(int(part), language) if part.isdecimal() else ()
+            place = next(free, None) or _first_word(words, target, [*taken, *used, *places])
+            places += [place] if place else []
+        if len(places) == len(parts):
+            result[i] = places[0]
+            used += places
     return result
 
 
@@ -139,7 +155,7 @@ def _other_clock(source: str, number: Found) -> set[Value]:
 
 
 def _words_for(source: str, number: Found, language: str) -> tuple[str, ...]:
-    text = _ascii(source[number.start : number.end])
+    text = _ascii(source[number.start : number.end]).replace(" ", "")
     if not text.isdecimal() or len(text) > _LONGEST_WORD:
         return ()
     value = int(text)

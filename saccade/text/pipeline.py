@@ -27,6 +27,8 @@ class Line(NamedTuple):
     marked: Marked
     segments: list[Range]  # of the marked line's plain text
     source: str
+    protection: Protection
+    number: int  # by which it is refused
 
     @property
     def texts(self) -> list[str]:
@@ -62,8 +64,9 @@ class Pipeline:
         self.search = search | ({"judges": judges} if judges else {})
         self.settings = settings
         self.glossary = glossary
-        told = bool(settings.banned or settings.must or settings.shortlist)
-        self.protection = self._protection(told)
+        self.protection_of_told = self._protection([kind for kind in settings.protect if kind != "numbers"])
+        told = settings.banned or settings.must or settings.shortlist
+        self.protection = self.protection_of_told if told else self._protection(settings.protect)
         longest = translator.longest
         if longest is not None:
             # Room for its end and, where source and target share the positions, for as long a translation.
@@ -73,11 +76,8 @@ class Pipeline:
             config.data.cleaning.max_characters if config.data.cleaning.enabled else None,
         )
 
-    def _protection(self, told: bool) -> Protection:
-        """What comes through. What a translation is told to write, or not to, is not mended for its numbers."""
-        settings = self.settings
-        kinds = [kind for kind in settings.protect if not told or kind != "numbers"]
-        return Protection(kinds, settings.terms, self.glossary, self.translator.config.data.target)
+    def _protection(self, kinds: Sequence[str]) -> Protection:
+        return Protection(kinds, self.settings.terms, self.glossary, self.translator.config.data.target)
 
     def stream(
         self,
@@ -118,17 +118,19 @@ class Pipeline:
         allowed: "Phrases | None" = None,
     ) -> Prepared:
         """The first half: what the model is to translate. `finish` makes texts of what it says to each line."""
-        if prefix or must or allowed:
-            self.protection = self._protection(told=True)
-        lines = [self._prepare(text, number) for number, text in enumerate(texts, start=first)]
+        given = {"prefix": prefix, "must": must, "allowed": allowed}
+        told = {name: _each(name, value, len(texts)) for name, value in given.items() if value is not None}
+        lines: list[Line] = []
+        for i, text in enumerate(texts):
+            own = {name: values[i] for name, values in told.items()}
+            lines.append(self._prepare(text, first + i, own))
+            _check_whole(lines[-1], own)
         # A line with nothing to translate takes the place of one, so that a line refused is named by its number.
-        counts = [len(line.texts) for line in lines]
-        told = {
-            name: _spread(name, value, counts, first)
-            for name, value in (("prefix", prefix), ("must", must), ("allowed", allowed))
-            if value is not None
+        spread = {
+            name: [value for line, value in zip(lines, values, strict=True) for _ in line.texts]
+            for name, values in told.items()
         }
-        return Prepared(lines, [piece for line in lines for piece in line.texts], told)
+        return Prepared(lines, [piece for line in lines for piece in line.texts], spread)
 
     def so_far(self, line: Line, said: Sequence[str]) -> str:
         """What is known of a translation: of its first segments, as the model writes them."""
@@ -139,14 +141,21 @@ class Pipeline:
             text, end = text + part.strip(), stop
         return text
 
-    def _prepare(self, text: str, number: int) -> Line:
-        marked = mark(text, self.protection)
+    def _prepare(self, text: str, number: int, told: Mapping[str, Any]) -> Line:
+        # What a translation is told to write, or not to, is not mended for its numbers.
+        protection = self.protection_of_told if any(told.values()) else self.protection
+        phrases = (told.get("prefix") or "", *(told.get("must") or ()), *self.settings.must)
+        marked = mark(text, protection)._replace(told=tuple(filter(None, map(str.strip, phrases))))
+
+        def line(segments: list[Range]) -> Line:
+            return Line(marked, segments, text, protection, number)
+
         if _nothing_to_say(marked):
-            return Line(marked, [], text)
+            return line([])
         if self.settings.split == "never":
-            return Line(marked, [(0, len(marked.plain))], text)
+            return line([(0, len(marked.plain))])
         if self.settings.split == "auto" and not marked.spans and "\n" not in text and self._fits(text):
-            return Line(marked, [(0, len(text))], text)
+            return line([(0, len(text))])
         whole = [(span.start, span.end) for span in marked.words]
         found = segments(
             marked.plain,
@@ -159,7 +168,7 @@ class Pipeline:
         )
         if len(found) == 1 and not marked.tags and "\n" not in text:
             found = [(0, len(marked.plain))]  # as it is, white space and all
-        return Line(marked, found, text)
+        return line(found)
 
     def _fits(self, text: str) -> bool:
         return fits(text, self.translator.tokenizers.source, self.limits)
@@ -226,7 +235,7 @@ class Pipeline:
         marked = line.marked
         if line.segments != [(0, len(line.source))] or marked.plain != line.source:
             return None
-        if self.protection.losses(line.source, marked.spans, parts[0].text):
+        if line.protection.losses(line.source, marked.spans, parts[0].text, marked.told):
             return None
         notes = [*parts[0].notes, *self._ended_early(parts[0])]
         return replace(parts[0], notes=notes) if notes != parts[0].notes else parts[0]
@@ -244,7 +253,8 @@ class Pipeline:
             skipped = len(part.text) - len(part.text.lstrip())
             pieces.append(Piece(part, (start, end), (len(text) - skipped, len(text) + len(said))))
             text += said
-        placed, done = place(marked, text, pieces, self.protection)
+        placed, done = place(marked, text, pieces, line.protection)
+        _check_phrases(line, text, placed)
         before, after = marked.plain[: line.segments[0][0]], marked.plain[line.segments[-1][1] :]
         split = [f"split into {len(parts)}"] if len(parts) > 1 else []
         return before + placed + after, [*split, *notes, *done]
@@ -280,24 +290,34 @@ def _summed(source: str, text: str, parts: Sequence["Translation"], notes: list[
     )
 
 
-def _spread(name: str, given: Any, counts: Sequence[int], first: int) -> list[Any]:
-    """What each piece is told, from what each line is: one for all, or one each."""
+def _each(name: str, given: Any, texts: int) -> Sequence[Any]:
+    """What each text is told, where it is one for all or one each."""
     if isinstance(given, str) and name != "prefix":
         raise SaccadeError(f"{name}={given!r} is a text where a list of phrases is wanted; write [{given!r}]")
     # A text is one for all, and so is a list of texts where lists are wanted.
     common = isinstance(given, str) or (name != "prefix" and all(isinstance(part, str) for part in given))
-    each = [given] * len(counts) if common else list(given)
-    if len(each) != len(counts):
-        raise SaccadeError(f"{name}: {len(each)} for {len(counts)} texts; give one for all, or one each")
-    spread: list[Any] = []
-    for number, (value, count) in enumerate(zip(each, counts, strict=True), start=first):
-        if count > 1 and value:
+    each = [given] * texts if common else list(given)
+    if len(each) != texts:
+        raise SaccadeError(f"{name}: {len(each)} for {texts} texts; give one for all, or one each")
+    return each
+
+
+def _check_whole(line: Line, told: Mapping[str, Any]) -> None:
+    for name, value in told.items():
+        if len(line.segments) > 1 and value:
             raise SaccadeError(
-                f"line {number:,}: is split into {count} sentences, and {name} is for a whole one; "
+                f"line {line.number:,}: is split into {len(line.segments)} sentences, and {name} is for a whole one; "
                 "give it sentence by sentence, or set search.split=never"
             )
-        spread += [value] * count
-    return spread
+
+
+def _check_phrases(line: Line, written: str, placed: str) -> None:
+    told = line.marked.told
+    if told and any(written.count(phrase) > placed.count(phrase) for phrase in told):
+        raise SaccadeError(
+            f"line {line.number:,}: its placeholders and what it must hold ({', '.join(told)}) do not go together; "
+            "take something back, or set search.protect"
+        )
 
 
 def _ranks(parts: Sequence["Translation"]) -> int:
@@ -309,8 +329,8 @@ def _nth(part: "Translation", rank: int) -> "Translation":
 
 
 def _nothing_to_say(marked: Marked) -> bool:
-    """Whether a line holds nothing but white space, signs and what stays as it is."""
-    if not marked.spans or any(span.kind == "numbers" for span in marked.words):
+    """Whether a line holds nothing but white space, signs and what stays as it is, and is told nothing."""
+    if not marked.spans or marked.told or any(span.kind == "numbers" for span in marked.words):
         return not marked.plain.strip()
     rest, position = "", 0
     for span in marked.words:

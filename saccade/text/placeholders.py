@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from saccade.text.glossary import Glossary, Terms, occurrences
+from saccade.text.glossary import Glossary, Terms, occurrences, standing
 from saccade.text.numbers import Found, numbers_in, survivors
 from saccade.text.spans import UNSPACED, Span
 
@@ -68,8 +68,11 @@ class Protection:
         """What must be in a translation exactly as often as in its source: all but numbers and the glossary."""
         return [] if self._has_none(text) else _sweep(text, self._exact_finders())
 
-    def losses(self, line: str, spans: Sequence[Span], text: str) -> list[str]:
-        """What a translation of `line` lacks or has too often; empty: everything came through."""
+    def losses(self, line: str, spans: Sequence[Span], text: str, told: Sequence[str] = ()) -> list[str]:
+        """What a translation of `line` lacks or has too often; empty: everything came through.
+
+        `told`: phrases that it was told to hold, in which there may be more than the source has.
+        """
         exact = self.exact(text)
         if not exact and not spans:
             return []
@@ -78,7 +81,9 @@ class Protection:
             if span.kind == "glossary":  # a translation may hold a term that stays
                 wanted.update(inner.text for inner in self.exact(span.wanted))
         have = Counter(span.text for span in exact)
-        wrong = [*(wanted - have).elements(), *(have - wanted).elements()]
+        phrases = standing(told, text) if told else []
+        too_many = Counter(span.text for span in exact if not _overlaps(span, phrases)) - wanted
+        wrong = [*(wanted - have).elements(), *too_many.elements()]
         for term, count in Counter(span.wanted for span in spans if span.kind == "glossary").items():
             wrong += [term] * (count - sum(1 for _ in occurrences(term, text)))
         numbers = [Found(span.start, span.end) for span in spans if span.kind == "numbers"]
@@ -92,6 +97,10 @@ class Protection:
 
     def _exact_finders(self) -> list["Finder"]:
         return [*(_finder(kind, pattern) for kind, pattern in self.patterns.items()), self.terms.find]
+
+
+def _overlaps(span: Span, ranges: Sequence[tuple[int, int]]) -> bool:
+    return any(span.start < end and start < span.end for start, end in ranges)
 
 
 EXACT = (*PATTERNS, "terms")

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import numpy as np
 
 from saccade.text.alignment import Array, Piece, Range, units_of, weights_between
-from saccade.text.glossary import occurrences
+from saccade.text.glossary import occurrences, standing
 from saccade.text.numbers import Found, survivors
 from saccade.text.placeholders import BREAKS, EXACT, Protection, tag_of
 from saccade.text.spans import UNSPACED, Span
@@ -39,6 +39,7 @@ class Marked(NamedTuple):
     plain: str
     words: list[Span]  # all but tags, in `plain`
     tags: list[Span]  # each at the place in `plain` where it was cut out, with no width
+    told: tuple[str, ...] = ()  # phrases that the translation was told to hold, and how to begin
 
     @property
     def phrases(self) -> list[str]:
@@ -98,7 +99,7 @@ def place(marked: Marked, text: str, pieces: Sequence[Piece], protection: Protec
     attempts = ((text, pieces, False), (text, pieces, True), (_SIGNS.sub(" ", text), (), True))
     for written, aligned, spaced in attempts:
         placed, notes = _placed(marked, written, aligned, protection, spaced)
-        if not protection.losses(marked.line, marked.spans, placed):
+        if not protection.losses(marked.line, marked.spans, placed, marked.told):
             return placed, notes
     return source_itself(marked), ["the source was kept: its placeholders could not be put into the translation"]
 
@@ -146,17 +147,25 @@ class _Settled(NamedTuple):
 
 def _settle(marked: Marked, text: str, protection: Protection) -> _Settled:
     found: set[int] = set()
-    kept: dict[Range, Span | None] = {}
+    written = protection.exact(text)
+    phrases = standing(
+        marked.told, text, [(span.start, span.end) for span in written]
+    )  # no word of them is replaced, and no tag stands within them
+    kept: dict[Range, Span | None] = dict.fromkeys(phrases)
     invented: list[Span] = []
     exact = [i for i, span in enumerate(marked.words) if span.kind in EXACT]
     # A term that is part of a glossary's translation is right where it stands.
     allowed = Counter(
         inner.text for span in marked.words if span.kind == "glossary" for inner in protection.exact(span.wanted)
     )
-    for span in protection.exact(text):
+    for span in written:
         match = next((i for i in exact if i not in found and marked.words[i].text == span.text), None)
+        within = any(span.start < end and start < span.end for start, end in phrases)
         if match is not None:
             found.add(match)
+        if within:
+            continue
+        if match is not None:
             kept[span.start, span.end] = marked.words[match]
         elif allowed[span.text]:
             allowed[span.text] -= 1
@@ -172,11 +181,12 @@ def _settle(marked: Marked, text: str, protection: Protection) -> _Settled:
         removed[span.start, span.end] = instead
     for i, span in enumerate(marked.words):
         if span.kind == "glossary":
-            taken = [*kept, *removed]
+            taken = [*(place for place in kept if place not in phrases), *removed]
             for start, end in occurrences(span.wanted, text):
                 if not any(start < e and s < end for s, e in taken):
                     found.add(i)
-                    kept[start, end] = span
+                    if not any(start < e and s < end for s, e in phrases):
+                        kept[start, end] = span
                     break
     numbers = [i for i, span in enumerate(marked.words) if span.kind == "numbers"]
     if numbers:
@@ -220,7 +230,7 @@ def _items(
         else:
             known = fixed.get(unit)
             its = row if known is None or row.any() else _one_hot(known, sources)
-            items.append(_Item(before, text[slice(*unit)], its, fixed=known is not None))
+            items.append(_Item(before, text[slice(*unit)], its, fixed=unit in settled.kept))
     if items:
         items[0].before = text[: len(text) - len(text.lstrip())]
     return items

@@ -47,6 +47,8 @@ class TranslationWork:
         read = [Path(folder) / WEIGHTS for folder in self.folders]
         read += [Path(self.rerank[0]) / WEIGHTS] if self.rerank else []
         read += [Path(self.glossary)] if self.glossary else []
+        words = Path(self.search.get("shortlist") or "")
+        read += [words] if words.is_file() else []  # one that is not is refused where it is read
         contents = {f"contents of {path}": digest(path) for path in read}
         how = {"mean": self.mean, "rerank": self.rerank, "glossary": self.glossary} | self.columns._asdict()
         return {"folders": self.folders, **how, **self.search, **contents}
