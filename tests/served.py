@@ -12,6 +12,7 @@ import httpx
 import uvicorn
 
 from saccade.serving.app import create_app
+from saccade.serving.connections import Connection
 from saccade.serving.server import Server
 from saccade.serving.settings import ServingSettings
 
@@ -65,7 +66,9 @@ def serving(*folders: Path, **settings: Any) -> Iterator[Served]:
 
     async def main() -> None:
         server = Server(folders, ServingSettings(port=0, **({"engine": "torch"} | settings)))
-        web = uvicorn.Server(uvicorn.Config(create_app(server), port=0, log_level="error", timeout_graceful_shutdown=1))
+        app = create_app(server)
+        config = uvicorn.Config(app, port=0, http=Connection, log_level="error", timeout_graceful_shutdown=1)
+        web = uvicorn.Server(config)
         web.capture_signals = _no_signals  # type: ignore[method-assign]
         stop.append(lambda: setattr(web, "should_exit", True))
         task = asyncio.create_task(web.serve())

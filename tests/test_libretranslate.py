@@ -2,6 +2,7 @@
 
 import io
 import json
+import tempfile
 import urllib.error
 import zipfile
 from collections.abc import Iterator
@@ -80,6 +81,11 @@ def test_texts_lists_forms_and_pages(served: Served, translator: Translator) -> 
         assert client.post("/translate", json={"q": texts} | pair).json() == {"translatedText": expected}
         assert client.post("/translate", data={"q": texts[0]} | pair).json() == {"translatedText": expected[0]}
         assert client.post("/translate", params={"q": texts[0]} | pair).json() == {"translatedText": expected[0]}
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        unquoted = client.post("/translate", content="q=Monday;+May+3&source=en&target=de", headers=form).json()
+        assert unquoted == {"translatedText": translator.translate("Monday; May 3").text}
+        many = client.post("/translate", content="q=x&source=en&target=de" + "&a=b" * 20, headers=form)
+        assert (many.status_code, many.json()["error"]) == (400, "Invalid request: more than 20 fields")
         several = client.post("/translate", json={"q": texts, "alternatives": 2} | pair).json()
         assert several["translatedText"] == expected
         n_best = translator.translate(texts[0], n_best=3).n_best
@@ -174,6 +180,18 @@ def test_files_are_translated_and_fetched(served: Served, translator: Translator
     )
     paragraphs = docx.Document(io.BytesIO(fetched.content)).paragraphs
     assert paragraphs[0].text == translator.translate("Monday, May 3, 2001").text
+
+
+def test_no_file_is_put_on_a_disk(served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "none"))
+    answer = send(served, "a.txt", b"Monday\n" * 300_000)
+    assert answer.status_code == 200, answer.text
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/x-www-form-urlencoded"])
+def test_only_a_form_with_a_file_may_be_as_large_as_a_file(served: Served, kind: str) -> None:
+    answer = httpx.post(f"{served.url}/translate_file", content=b"[" * 2**21, headers={"Content-Type": kind})
+    assert answer.status_code == 413
 
 
 def test_files_that_are_not_taken(served: Served) -> None:

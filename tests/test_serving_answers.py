@@ -158,6 +158,15 @@ def test_a_stream_that_fails_ends_in_an_error(served):
         ({"tex": "Monday"}, 400, "text"),
         ({"text": ["Monday"] * 1001}, 413, "1,001 texts in one request, more than 1,000"),
         ({"text": "M" * 200_001}, 413, "200,001 characters in one request"),
+        (
+            {"text": "x", "banned": ["x" * 10_001]},
+            413,
+            "must and banned: 10,001 characters in one request, more than 10",
+        ),
+        ({"text": "x", "must": ["x" * 5_000], "search": {"must": ["y" * 5_001]}}, 413, "must and banned: 10,001"),
+        ({"text": "x", "glossary": {"x": "y" * 200_000}}, 413, "glossary, terms and prefix: 200,001 characters"),
+        ({"text": "x", "prefix": ["y" * 200_001]}, 413, "glossary, terms and prefix: 200,001 characters"),
+        ({"text": "x", "search": {"terms": ["y" * 200_001]}}, 413, "glossary, terms and prefix: 200,001 characters"),
     ],
 )
 def test_what_cannot_be_done_is_said_with_the_field_and_the_remedy(served, told, status, said):

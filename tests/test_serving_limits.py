@@ -9,9 +9,11 @@ import time
 
 import httpx
 import pytest
+import uvicorn
 from served import serving, wait_until
 
 import saccade
+from saccade.serving import connections
 from saccade.serving.cache import AnswerCache
 from saccade.serving.schemas import Hypothesis, Result
 from saccade.serving.server import Server
@@ -153,6 +155,76 @@ def test_a_body_without_a_length_is_refused_when_it_is_seen_to_be_too_large(serv
         except httpx.WriteError:
             pass  # refused while it was still sending
     assert served.texts("Monday")
+
+
+def closed_after(port: int, *sent: bytes) -> bytes:
+    """All that comes back until the server hangs up."""
+    found = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=30) as connection:
+        try:
+            for piece in sent:
+                connection.sendall(piece)
+            while piece := connection.recv(65536):
+                found += piece
+        except ConnectionError:
+            pass
+    return found
+
+
+@pytest.mark.parametrize("piece", [b"X: " + b"y" * 60_000 + b"\r\n", b"X: y\r\n" * 10_000, b"z" * 60_000])
+def test_the_head_of_a_request_that_has_no_end_is_not_kept(served, piece):
+    begun = b"GET / HTTP/1.1\r\nHost: localhost\r\n" if piece.startswith(b"X") else b"GET /"
+    closed_after(served.port, begun, *[piece] * 100)
+    assert served.texts("Monday")
+    chunk = b"POST /v1/translate HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    chunk += b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n"
+    closed_after(served.port, chunk, *[b"X: y\r\n" * 10_000] * 100)
+    wait_until(lambda: served.server.requests == 0)
+
+
+@pytest.mark.parametrize(
+    "begun", [b"", b"GET /health HTTP/1.1\r\nHost: loc", b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGE"]
+)
+def test_a_client_that_does_not_say_what_it_wants_loses_its_place(trained, monkeypatch, begun):
+    monkeypatch.setattr(connections, "HEAD_SECONDS", 1.0)
+    with serving(trained) as served:
+        assert closed_after(served.port, begun).count(b"HTTP/1.1 200") == begun.count(b"\r\n\r\n")
+
+
+def test_a_body_that_does_not_come_is_not_waited_for(trained):
+    with serving(trained, time_limit=0.3) as served:
+        answer = closed_after(served.port, head_of(1000), b'{"text"')
+        assert answer.startswith(b"HTTP/1.1 408")
+        assert b"was not there within 0.3 seconds" in answer
+
+
+def test_an_answer_that_is_not_taken_is_given_up(monkeypatch):
+    monkeypatch.setattr(connections, "TAKEN_SECONDS", 0.2)
+    given_up = threading.Event()
+
+    async def endless(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(64):
+            await send({"type": "http.response.body", "body": b"x" * 2**20, "more_body": True})
+        given_up.set()
+
+    config = uvicorn.Config(endless, port=0, http=connections.Connection, lifespan="off", log_level="critical")
+    web = uvicorn.Server(config)
+    thread = in_background(web.run)
+    wait_until(lambda: web.started)
+    with socket.create_connection(web.servers[0].sockets[0].getsockname()) as connection:
+        connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        wait_until(given_up.is_set)
+    web.should_exit = True
+    thread.join(20)
+
+
+def test_requests_that_come_all_at_once_on_one_connection_are_not_kept(served):
+    asked = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    last = asked.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+    few, many = (closed_after(served.port, asked * count + last) for count in (9, 1_000))
+    assert few.count(b"HTTP/1.1 200") == 10
+    assert many.count(b"HTTP/1.1 200") < 100
 
 
 def test_answers_are_kept_and_given_again(trained):

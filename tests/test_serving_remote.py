@@ -17,7 +17,7 @@ from served import serving, wait_until
 
 import saccade
 from saccade.errors import SaccadeError
-from saccade.serving import replicas
+from saccade.serving import remote, replicas
 from saccade.serving.keeping import KEEPING, TAKEN
 from saccade.serving.problems import Busy, TooLarge, TooMany
 from saccade.serving.schemas import Part
@@ -127,6 +127,39 @@ def test_a_process_that_is_killed_is_started_anew_and_what_it_had_is_refused(ser
     assert served.texts("Monday")
     assert child_of(served).pid != before.pid
     assert served.metric("saccade_tokens_total") > tokens
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_process_that_hears_nothing_is_ended_and_started_anew(trained, monkeypatch, waits):
+    monkeypatch.setattr(remote, "STUCK", 0.5)
+    with serving(trained, processes=1, time_limit=2, cache=0) as served:
+        served.texts("Monday")
+        stuck = child_of(served)
+        stuck.suspend()
+        if waits:
+            answer = served.translate("Tuesday")
+            assert (answer.status_code, answer.headers["Retry-After"]) == (503, "1")
+        else:  # who gives up before that leaves it to the next to find out
+            with pytest.raises(httpx.ReadTimeout):
+                httpx.post(f"{served.url}/v1/translate", json={"text": "Tuesday"}, timeout=0.2)
+        assert served.metric("saccade_requests_total") > 0  # though the model does not say how it stands
+        wait_until(lambda: not stuck.is_running() or stuck.status() == psutil.STATUS_ZOMBIE)
+        served.texts("Tuesday")
+        assert child_of(served).pid != stuck.pid
+
+
+def test_a_folder_is_loaded_anew_though_the_process_that_began_to_was_killed(trained, tmp_path):
+    folder = shutil.copytree(trained, tmp_path / "model", ignore=shutil.ignore_patterns("resume", "tensorboard"))
+    with serving(folder, processes=1, reload_every=0.05) as served:
+        served.texts("Monday")
+        before, us = child_of(served), psutil.Process()
+        others = {child.pid for child in us.children()}
+        os.utime(folder / "config.yaml")
+        wait_until(lambda: any(child.pid not in others for child in us.children()))
+        next(child for child in us.children() if child.pid not in others).kill()
+        (entry,) = served.server.pool.entries.values()
+        wait_until(lambda: entry.loaded is not None and child_of(served).pid != before.pid, 60)
+        assert served.texts("Monday")
 
 
 def test_a_small_models_process_keeps_the_memory_of_a_step_unless_told_otherwise(trained, monkeypatch):

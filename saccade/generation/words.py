@@ -76,6 +76,7 @@ class Speller:
         steps: list[tuple[int, int, int]] = []  # (state, piece, state)
         stops: list[tuple[int, int]] = []  # (state, piece) that would complete a phrase
         states = longest = 0
+        most = max(map(len, ids), default=0)
         for word in words:
             text = _stripped(word, "search.banned")
             letters = (" " + text).encode()
@@ -83,7 +84,7 @@ class Speller:
             anywhere.append(states)  # its space
             (after_no_letter if bound else anywhere).append(states + 1)
             for start in range(len(letters)):
-                for end in range(start + 1, len(letters) + 1):
+                for end in range(start + 1, min(start + most, len(letters)) + 1):
                     id = ids.get(letters[start:end])
                     if id is not None and end < len(letters):
                         steps.append((states + start, id, states + end))

@@ -31,14 +31,20 @@ class Gate:
             await self.app(scope, receive, send)
             return
         began = time.perf_counter()
-        passage = _Passage(self.app, scope, receive, send, self._limit(scope["path"]))
+        passage = _Passage(self.app, scope, receive, send, *self._limits(scope))
         try:
             await passage.run()
         finally:
             self._note(scope, passage.status or 500, time.perf_counter() - began)
 
-    def _limit(self, path: str) -> int:
-        return self.server.settings.max_file if path in FILES else self.server.settings.max_body
+    def _limits(self, scope: Scope) -> tuple[int, float]:
+        """Bytes, and seconds in which they are there."""
+        settings = self.server.settings
+        if scope["path"] in FILES and any(
+            name == b"content-type" and value.lower().startswith(b"multipart/") for name, value in scope["headers"]
+        ):
+            return settings.max_file, settings.file_time_limit
+        return settings.max_body, settings.time_limit
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route = getattr(scope.get("route"), "path", "other")  # templates, not what a client made up
@@ -57,10 +63,12 @@ class Gate:
 class _Passage:
     """One request on its way. Who answers it reads its body; then it is listened whether the client is still there."""
 
-    def __init__(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send, limit: int) -> None:
-        self.app, self.scope, self.receive, self.send, self.limit = app, scope, receive, send, limit
+    def __init__(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send, limit: int, seconds: float) -> None:
+        self.app, self.scope, self.receive, self.send = app, scope, receive, send
+        self.limit, self.seconds = limit, seconds
         self.status = self.taken = 0
-        self.complete = self.gone = self.large = False
+        self.complete = self.gone = self.large = self.late = False
+        self.reading = self.overdue = False
         self.answering: asyncio.Task[Any] | None = None
         self.listening: asyncio.Task[None] | None = None
 
@@ -69,16 +77,20 @@ class _Passage:
             await self._too_large()
             return
         self.answering = asyncio.current_task()
+        alarm = asyncio.get_running_loop().call_later(self.seconds, self._too_late)
         try:
             await self.app(self.scope, self._received, self._sent)
         except asyncio.CancelledError:
             if self.large and not self.status:
                 await self._too_large()
-            elif self.large or self.gone:
+            elif self.late and not self.status:
+                await self._refuse(408, f"the request was not there within {self.seconds:g} seconds; send it faster")
+            elif self.large or self.gone or self.late:
                 self.status = GONE
             else:
                 raise
         finally:
+            alarm.cancel()
             if self.listening is not None:
                 self.listening.cancel()
 
@@ -93,15 +105,26 @@ class _Passage:
         if self.listening is not None:  # nothing comes after the body but the end
             await asyncio.wait([self.listening])
             return {"type": "http.disconnect"}
+        self.reading = True
         message = await self.receive()
+        self.reading = False
         self.taken += len(message.get("body", b""))
         self.large = self.taken > self.limit
         self.gone = message["type"] == "http.disconnect"
-        if self.large or self.gone:
+        more = bool(message.get("more_body"))
+        self.late = self.overdue and more
+        if self.large or self.gone or self.late:
             raise asyncio.CancelledError
-        if not message.get("more_body"):
+        if not more:
             self.listening = asyncio.create_task(self._listen())
         return message
+
+    def _too_late(self) -> None:
+        """Whoever sends a byte now and then does not keep a place for ever."""
+        self.overdue = True
+        if self.reading and self.answering is not None:
+            self.late = True
+            self.answering.cancel()
 
     async def _listen(self) -> None:
         """Stop whoever answers a client that goes away."""
@@ -119,12 +142,16 @@ class _Passage:
             self.complete = True
 
     async def _too_large(self) -> None:
-        said = f"the request is larger than the {self.limit:,} bytes that are taken; send less at a time"
+        await self._refuse(
+            413, f"the request is larger than the {self.limit:,} bytes that are taken; send less at a time"
+        )
+
+    async def _refuse(self, status: int, said: str) -> None:
         body = json.dumps({"error": said}).encode()
         headers = [
             (b"content-type", b"application/json"),
             (b"content-length", str(len(body)).encode()),
             (b"connection", b"close"),
         ]
-        await self._sent({"type": "http.response.start", "status": 413, "headers": headers})
+        await self._sent({"type": "http.response.start", "status": status, "headers": headers})
         await self._sent({"type": "http.response.body", "body": body})

@@ -7,12 +7,13 @@ wrong with a request, 403 for a key that is not one, 429 for too many requests.
 import asyncio
 import json
 from typing import Annotated, Any
+from urllib.parse import parse_qsl
 
 from babel import Locale, UnknownLocaleError
 from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 from starlette.datastructures import UploadFile
-from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException, MultiPartParser
 
 from saccade.serving.detect import Detection, detect
 from saccade.serving.documents import FORMATS, TYPES, ending_of, translated_file
@@ -44,6 +45,7 @@ from saccade.text.markup import translated_html
 from saccade.text.rows import together
 
 router = APIRouter(tags=["LibreTranslate"])
+FIELDS = 20  # of a form
 SHORT = 40  # characters; a shorter text of a list is taken to be in the language of the whole list
 
 
@@ -183,7 +185,8 @@ async def download_file(token: str, downloads: TheDownloads) -> Response:
 
 async def _fields(request: Request) -> dict[str, Any]:
     """What a request brings: JSON, or a form and the address."""
-    if request.headers.get("content-type", "").partition(";")[0].strip().lower().endswith("json"):
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind.endswith("json"):
         try:
             fields = json.loads(await request.body())
         except (ValueError, RecursionError):
@@ -191,11 +194,23 @@ async def _fields(request: Request) -> dict[str, Any]:
         if not isinstance(fields, dict):
             raise Wrong("Invalid JSON format")
         return fields
+    if kind == "application/x-www-form-urlencoded":
+        try:  # as Flask reads it, in which LibreTranslate is written: a semicolon parts nothing
+            pairs = parse_qsl((await request.body()).decode("latin-1"), keep_blank_values=True, max_num_fields=FIELDS)
+        except ValueError:
+            raise Wrong(f"Invalid request: more than {FIELDS} fields") from None
+        return dict(request.query_params) | dict(pairs)
+    if kind != "multipart/form-data":
+        return dict(request.query_params)
+    limits = request.app.state.server.settings
+    parser = MultiPartParser(
+        request.headers, request.stream(), max_files=1, max_fields=FIELDS, max_part_size=limits.max_body
+    )
+    parser.spool_max_size = limits.max_file  # in memory: no text is written to a disk, which may be full besides
     try:
-        form = await request.form(max_files=1, max_fields=20, max_part_size=request.app.state.server.settings.max_body)
-    except HTTPException as error:
-        raise Wrong(f"Invalid request: {error.detail}") from None
-    return dict(request.query_params) | dict(form)
+        return dict(request.query_params) | dict(await parser.parse())
+    except MultiPartException as error:
+        raise Wrong(f"Invalid request: {error.message}") from None
 
 
 def _text_in(fields: dict[str, Any], name: str) -> str | None:

@@ -195,22 +195,22 @@ class ModelPool:
         seen: dict[str, str] = {}
         while True:
             await asyncio.sleep(self.settings.reload_every)
-            for entry in self.entries.values():
+            for entry in list(self.entries.values()):
                 if entry.loaded is None:
                     continue
-                now = await asyncio.to_thread(version_of, entry.folder)
-                settled, seen[entry.name] = seen.get(entry.name) == now, now
-                if settled and entry.loaded is not None and now != entry.loaded.version:
-                    await self._reload(entry)
+                try:
+                    now = await asyncio.to_thread(version_of, entry.folder)
+                    settled, seen[entry.name] = seen.get(entry.name) == now, now
+                    if settled and entry.loaded is not None and now != entry.loaded.version:
+                        await self._reload(entry)
+                except Exception as error:  # half written, or its process was ended: the old one goes on, and so do we
+                    log.warning("model not reloaded", extra={"fields": {"model": entry.name, "why": str(error)}})
 
     async def _reload(self, entry: Entry) -> None:
         async with entry.lock:
-            try:
-                fresh = await self._read(entry)
-                entry.card = (await asyncio.to_thread(_entry, entry.name, entry.folder, self.settings)).card
-            except SaccadeError as error:  # half written, perhaps: the old one goes on
-                log.warning("model not reloaded", extra={"fields": {"model": entry.name, "why": str(error)}})
-                return
+            now = await asyncio.to_thread(_entry, entry.name, entry.folder, self.settings)
+            fresh = await self._read(entry)  # the last that can fail: no model is left that nobody closes
+            entry.card, entry.size, entry.beam = now.card, now.size, now.beam
             await self.retire(entry)
             entry.loaded = fresh
 

@@ -6,6 +6,7 @@ anew.
 """
 
 import asyncio
+import logging
 import os
 import socket
 import subprocess
@@ -23,14 +24,19 @@ from saccade.serving.schemas import Alternatives, LookRequest, Part, Result
 from saccade.serving.settings import ServingSettings
 from saccade.serving.wire import Frame, Wire, error_of, problem_of
 
-ENDS_WITHIN = 60.0  # seconds, when it is told to
-LOADING = 0  # the number of the first question
+log = logging.getLogger("saccade.serving")
+
+ENDS_WITHIN = 10.0  # seconds, when it is told to: nobody waits for its answers any more
+STUCK = 10.0  # seconds beyond the time limit: it keeps that itself, unless it hears nothing at all
+SHORTLY = 2.0  # seconds that the metrics wait for it
+LOADING = 0  # the number of the first question, which takes as long as it takes
 
 
 class RemoteModel:
     """The side that asks. `saccade.serving.child` is the other."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", limit: float) -> None:
+        """`limit`: seconds that a request may take."""
         self.process = process
         self.wire = Wire(self._heard)
         self.wire.ended.add_done_callback(self._lost)
@@ -38,6 +44,9 @@ class RemoteModel:
         self.gone = False
         self._numbers = count(LOADING)
         self._listeners: dict[int, Callable[[Frame], None]] = {}  # to what is said to each question
+        self._alarms: dict[int, asyncio.TimerHandle] = {}
+        self._wondering = False
+        self._limit = limit
         self._last = State(0, 0, 0)
 
     @classmethod
@@ -60,7 +69,7 @@ class RemoteModel:
                 start_new_session=True,
                 env={**environment, **os.environ},
             )
-        model = cls(process)
+        model = cls(process, settings.time_limit)
         await asyncio.get_running_loop().create_unix_connection(lambda: model.wire, sock=ours)
         told = {"folder": str(folder), "settings": settings.model_dump(mode="json"), "threads": threads}
         try:
@@ -89,13 +98,35 @@ class RemoteModel:
             raise Busy("the model's process has ended; ask again", 1)
         number = next(self._numbers)
         self._listeners[number] = listener
+        if number != LOADING:
+            self._alarms[number] = asyncio.get_running_loop().call_later(self._limit + STUCK, self._stuck)
         self.wire.say(Frame.of(number, what, how))
         return number
 
+    def _stuck(self) -> None:
+        """A question whose time is long over has no answer: end the process, and all who wait for it are told."""
+        log.error("model process does not answer, and is ended", extra={"fields": {"pid": self.process.pid}})
+        self.process.kill()
+
     def _forget(self, number: int, over: bool) -> None:
         """Listen no longer; if not all is said, the other side is told to stop."""
+        if (alarm := self._alarms.pop(number, None)) is not None:
+            alarm.cancel()
         if self._listeners.pop(number, None) is not None and not over and not self.gone:
             self.wire.say(Frame(number, "stop"))
+            self._wonder()
+
+    def _wonder(self) -> None:
+        """Whether it still answers: who gave up may have waited for a process that hears nothing."""
+        if self._wondering:
+            return
+        self._wondering = True
+
+        def listener(_: Frame) -> None:
+            self._wondering = False
+            self._forget(number, over=True)
+
+        number = self._ask("state", {}, listener)
 
     async def _answer(self, what: str, how: dict[str, Any]) -> Any:
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -140,8 +171,8 @@ class RemoteModel:
         return str(await self._answer("look", how))
 
     async def state(self) -> State:
-        with suppress(Busy):  # it has just ended: what is known is what was
-            self._last = State(*await self._answer("state", {}))
+        with suppress(Busy, asyncio.TimeoutError):  # it has just ended, or is long at something: as it was
+            self._last = State(*await asyncio.wait_for(self._answer("state", {}), SHORTLY))
         return self._last
 
     async def close(self) -> None:

@@ -16,6 +16,7 @@ from saccade.display import Display
 from saccade.errors import SaccadeError
 from saccade.folder import CONFIG, RECORD, WEIGHTS
 from saccade.serving.app import create_app
+from saccade.serving.connections import Connection
 from saccade.serving.logs import log_to_stderr
 from saccade.serving.loops import quickest_loop, settled
 from saccade.serving.security import check_exposure
@@ -46,7 +47,12 @@ def serve_folders(folders: Sequence[Path], settings: ServingSettings, open_page:
     if open_page or (open_page is None and _has_screen()):
         webbrowser.open(address)
     config = uvicorn.Config(
-        create_app(server), log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=5
+        create_app(server),
+        http=Connection,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=5,
     )
     log_to_stderr()
     loop = quickest_loop()

@@ -118,9 +118,16 @@ class Server:
                         yield event
 
     def _question(self, texts: Sequence[str], entry: Entry, told: Told | None, client: str, streamed: bool) -> Question:
-        texts = [mended(text) for text in texts]
+        texts, told = [mended(text) for text in texts], told or Told()
         self.check(texts)
-        return Question(entry, texts, told or Told(), client, streamed, self.settings.max_beam)
+        limits = self.settings
+        for what, size, limit in (
+            ("must and banned", told.phrases, limits.max_phrases),
+            ("glossary, terms and prefix", told.terms, limits.max_characters),
+        ):
+            if size > limit:
+                raise TooLarge(f"{what}: {size:,} characters in one request, more than {limit:,}; send fewer of them")
+        return Question(entry, texts, told, client, streamed, limits.max_beam)
 
     def _asking(self, question: Question, model: Model) -> Ask:
         """Asks a model, keeps its answers, and counts what is stopped."""

@@ -38,6 +38,9 @@ class ServingSettings(BaseModel):
     file_minutes: float = Field(15.0, gt=0, description="Minutes that a translated file waits.")
     max_texts: int = Field(1_000, ge=1, description="Texts in one request.")
     max_characters: int = Field(200_000, ge=1, description="Characters in one request.")
+    max_phrases: int = Field(
+        10_000, ge=1, description="Characters of what a request's translations must hold or may not."
+    )
     max_waiting: int = Field(4_096, ge=1, description="Sentences that wait for a model, of all clients.")
     max_waiting_characters: int = Field(2_000_000, ge=1, description="Their characters.")
     time_limit: float = Field(60.0, gt=0, description="Seconds that a request may take; then its work stops.")

@@ -67,6 +67,19 @@ class Told:
                 raise Wrong(f"search.{name}={asked} is more than the {bound} that this server allows; lower it")
         return search
 
+    @property
+    def phrases(self) -> int:
+        """Characters of what translations must hold or may not, which every step looks at."""
+        return sum(
+            _letters(rules) for rules in (self.must, self.banned, self.search.get("must"), self.search.get("banned"))
+        )
+
+    @property
+    def terms(self) -> int:
+        """Characters of the words that are put in, and of how translations begin."""
+        words = (*self.glossary.items(), self.search.get("terms"), self.prefix)
+        return sum(map(_letters, words))
+
     def prefixes(self, texts: int) -> list[str] | None:
         """How each of the texts begins; None: no one is told."""
         if not self.prefix:
@@ -80,3 +93,10 @@ class Told:
         """The same for requests that are told the same, but for their prefixes."""
         shown = [sorted(self.search.items()), sorted(self.glossary.items()), tuple(self.must), tuple(self.banned)]
         return repr([*shown, self.n_best, self.alignments, self.tokens, self.scores])
+
+
+def _letters(given: object) -> int:
+    """Characters of a text, or of all texts in a list."""
+    if isinstance(given, str):
+        return len(given)
+    return sum(map(_letters, given)) if isinstance(given, list | tuple) else 0
