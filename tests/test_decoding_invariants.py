@@ -249,6 +249,23 @@ def test_on_a_gpu_captured_steps_find_what_a_cpu_finds_wherever_the_sources_are(
                 assert [h.log_prob for h in one] == pytest.approx([h.log_prob for h in other], abs=1e-3)
 
 
+@pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
+@torch.inference_mode()
+def test_steps_captured_under_autocast_serve_autocast_alone(first):
+    """A run validates under autocast, and the folder it leaves is scored without, by one model."""
+    batch = collate([(s, []) for s in sentences([5, 9, 2, 14], seed=1)], range(4))
+    parts = batch.source, batch.source_mask, Greedy(), torch.tensor([13, 21, 7, 31]), DEFAULT_RULES
+
+    def found(model, rounded):
+        with torch.autocast("cpu", torch.bfloat16, enabled=rounded):
+            return [(one.tokens, one.log_prob) for (one,) in replayed(model, *parts)]
+
+    model = make("transformer post-norm").float()
+    expected = found(make("transformer post-norm").float(), not first)
+    assert found(model, first) != expected
+    assert found(model, not first) == expected
+
+
 def test_what_is_captured_goes_with_its_model():
     model = make("transformer pre-norm")
     source = torch.randint(4, 20, (2, 5))

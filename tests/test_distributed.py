@@ -166,6 +166,30 @@ def test_what_is_refused_is_said_by_one_rank_and_not_tried_again(
     assert (tmp_path / "verdict").read_text() == "2"
 
 
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("training.average=0", "settings: training.average=0: input should be greater than or equal to 1"),
+        ("training.device=cuda", r"2 processes on this machine .* none that torch can use; .* \(--devices"),
+    ],
+)
+def test_a_launch_that_cannot_go_well_is_refused_in_a_line(
+    setting: str, message: str, tmp_path: Path, tiny: list[str]
+) -> None:
+    given = [*tiny, setting, "--devices", "2", "--out", str(tmp_path / "run")]
+    ended = subprocess.run(
+        [sys.executable, "-m", "saccade", "train", *given],
+        env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert re.fullmatch(f"error: {message}.*", ended.stderr.strip())
+    assert not (tmp_path / "run").exists()
+
+
 def as_stuck_rank(rank: int, *rest: Any, **keywords: Any) -> None:
     """Its data do not come after the second step."""
     whole = Batcher.stream

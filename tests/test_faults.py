@@ -164,6 +164,28 @@ def test_a_cut_file_of_a_run_is_named_when_it_is_to_go_on(run: Path, tiny: list[
     assert_whole(run)
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1]", "cannot be read"),
+        ('{"step": "x"}', "step='x': .*valid integer"),
+        ('{"step": 3, "moon": 4}', "moon=4: unexpected keyword argument; .* version of Saccade that wrote it"),
+    ],
+)
+def test_a_place_that_is_none_is_named_when_a_run_is_to_go_on(
+    run: Path, tiny: list[str], text: str, message: str
+) -> None:
+    place = run / "resume/step-00000003/state.json"
+    before = place.read_text()
+    place.write_text(text)
+    try:
+        with pytest.raises(SaccadeError, match=rf"state\.json: {message}"):
+            api.train(*tiny, *STEPS, "training.max_steps=6", out=run, quiet=True)
+    finally:
+        place.write_text(before)
+    assert_whole(run)
+
+
 def test_removing_a_damaged_checkpoint_goes_one_back_as_the_message_says(tmp_path: Path, tiny: list[str]) -> None:
     folder = tmp_path / "run"
     api.train(*tiny, *STEPS, "training.max_steps=6", out=folder, quiet=True)

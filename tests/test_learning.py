@@ -4,6 +4,7 @@ import pytest
 import torch
 from models_under_test import CLASSIFIERS, MODELS, settings_of
 
+from saccade.attention.scores import SCORES
 from saccade.config import TrainingConfig
 from saccade.data.batching import Batch, collate
 from saccade.generation.loop import generate
@@ -38,11 +39,11 @@ ROOM = {
 }
 
 
-def learn(name: str, task: str) -> float:
+def learn(name: str, task: str, *settings: str) -> float:
     """Train on random digits; the share of unseen sequences that the model then gets right."""
     bigger, peak, steps = next(room for start, room in ROOM.items() if name.startswith(start))
     torch.manual_seed(1)
-    model = build_model(settings_of(name, *bigger, "model.dropout=0.0"), 10, 10)
+    model = build_model(settings_of(name, *bigger, *settings, "model.dropout=0.0"), 10, 10)
     optimizer = make_optimizer(model, TrainingConfig())
     objective = CrossEntropy(model, 0.0)
     generator = torch.Generator().manual_seed(1)
@@ -76,3 +77,21 @@ def learn(name: str, task: str) -> float:
 @pytest.mark.parametrize("name", [name for name in MODELS if name not in CLASSIFIERS])
 def test_every_model_learns_copy_and_reverse(name, task):
     assert learn(name, task) > 0.9
+
+
+# Bilinear and additive scores, and the window local-p, are among the models above.
+@pytest.mark.parametrize("task", ["copy", "reverse"])
+@pytest.mark.parametrize(
+    "part",
+    [
+        *(f"model.score={name}" for name in SCORES if name not in ("bilinear", "additive")),
+        "model.window=local-m",
+    ],
+)
+def test_every_score_and_window_learns_copy_and_reverse(part, task):
+    assert learn("rnn luong", task, part) > 0.9
+
+
+@pytest.mark.parametrize("task", ["copy", "reverse"])
+def test_a_feed_forward_with_gelu_learns_copy_and_reverse(task):
+    assert learn("transformer pre-norm", task, "model.activation=gelu") > 0.9

@@ -1,5 +1,8 @@
 """The Transformer against `torch.nn.Transformer`, with copied weights: outputs and gradients."""
 
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 from models_under_test import make, settings_of
@@ -11,6 +14,7 @@ from saccade.config import Config
 from saccade.errors import SaccadeError
 from saccade.models.build import build_model, count_parameters, with_shape
 from saccade.models.build.shapes import TRANSFORMER_SIZES
+from saccade.models.transformer import ACTIVATIONS, GATED, NORMS, FeedForward, Shape
 
 
 def twin(model, norm):
@@ -44,6 +48,40 @@ def test_it_equals_torch_outputs_and_gradients(norm):
         (model.encoder.layers[0].attention.output.weight, reference.encoder.layers[0].self_attn.out_proj.weight),
     ):
         torch.testing.assert_close(own.grad, other.grad)
+
+
+EQUATIONS = {
+    "relu": lambda x: x if x > 0 else 0.0,
+    "gelu": lambda x: x * (1 + math.erf(x / math.sqrt(2))) / 2,
+    "silu": lambda x: x / (1 + math.exp(-x)),
+}
+
+
+@pytest.mark.parametrize("name", [*ACTIVATIONS, *GATED])
+def test_every_feed_forward_is_its_equation(name):
+    torch.manual_seed(0)
+    shape = Shape(width=3, feed_forward=5, heads=1, key_heads=1, activation=name)
+    feed_forward = FeedForward(replace(shape, activation_dropout=0.5)).double().eval()
+    x = 2 * torch.randn(4, 3).double()
+    act = EQUATIONS[GATED.get(name, name)]
+    found = feed_forward(x)
+    inner, outer = feed_forward.inner, feed_forward.outer
+    for row, given in zip(found, x, strict=True):
+        h = (inner.weight @ given + inner.bias).tolist()
+        h = [act(a) * b for a, b in zip(h[:5], h[5:], strict=True)] if name in GATED else [act(a) for a in h]
+        torch.testing.assert_close(row, outer.weight @ torch.tensor(h, dtype=torch.float64) + outer.bias)
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_every_norm_is_its_equation(name):
+    torch.manual_seed(0)
+    norm = NORMS[name](6).double()
+    nn.init.normal_(norm.weight)
+    x = 3 * torch.randn(6).double() + 1
+    apart = x - x.mean() if name == "layer" else x
+    # RMSNorm's epsilon is torch's to choose, and far below what is compared.
+    expected = apart / ((apart**2).mean() + (1e-5 if name == "layer" else 0)).sqrt() * norm.weight
+    torch.testing.assert_close(norm(x), expected, rtol=1e-6, atol=1e-9)
 
 
 def test_embeddings_are_scaled_by_the_root_of_the_width_and_positions_added():

@@ -4,6 +4,7 @@ import copy
 import io
 import json
 import tempfile
+import threading
 import time
 from functools import partial
 from itertools import islice
@@ -29,7 +30,7 @@ from saccade.distributed.world import World
 from saccade.errors import SaccadeError
 from saccade.models.build import build_model
 from saccade.models.unpadded import hidden_of, reads_unpadded
-from saccade.training.captured import CapturedSteps, Compiled
+from saccade.training.captured import CapturedSteps, Compiled, captured, warm
 from saccade.training.loop import Trainer, Validation
 from saccade.training.objectives import make_objective
 from saccade.training.optim import clip_gradients, make_optimizer, set_learning_rate
@@ -261,6 +262,33 @@ def test_trying_a_capture_leaves_no_gradients_behind(monkeypatch):
         steps = CapturedSteps(model, training, make_optimizer(model, training), Display(quiet=True))
         norms.append(steps.take(batches, sum(batch.target_tokens for batch in batches), 0.01)[1])
     assert torch.equal(*norms)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_a_step_is_captured_while_the_next_batches_are_pinned():
+    x, over = torch.ones(8, device="cuda"), threading.Event()
+
+    def work():
+        x.mul_(2)
+        time.sleep(0.3)
+
+    def pin():
+        kept = []
+        while not over.is_set() and len(kept) < 100:
+            kept.append(torch.ones(1 << 20).pin_memory())
+            time.sleep(0.02)
+
+    warm(work)
+    pinning = threading.Thread(target=pin)
+    pinning.start()
+    try:
+        replay = captured(work, torch.cuda.graph_pool_handle())
+    finally:
+        over.set()
+        pinning.join()
+    x.fill_(1)
+    replay()
+    assert x.tolist() == [2.0] * 8
 
 
 def test_the_twelfth_model_of_a_process_is_compiled_like_the_first(monkeypatch):

@@ -91,7 +91,8 @@ class Bilinear(ContentScore):
 
 
 class LowRank(ContentScore):
-    """e = (U s)ᵀ (V h): bilinear with W = Uᵀ V of reduced rank, a quarter of the attention's width."""
+    """e = (U s)ᵀ (V h): bilinear with W = Uᵀ V of reduced rank (as in Kim et al. 2017, eq. 2), a quarter of the
+    attention's width."""
 
     def __init__(self, query_width: int, key_width: int, width: int) -> None:
         super().__init__(query_width, key_width, width)

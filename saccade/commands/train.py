@@ -39,13 +39,14 @@ def train(
     ray: OnRay = None,
 ) -> None:
     """Train a translator, or go on with one that was stopped."""
+    from saccade import api
+
     if devices > 1 and "WORLD_SIZE" not in os.environ:  # with it, torchrun has started the processes already
         from saccade.distributed.launch import launch
 
+        api.settings_from(arguments or [], config, valid or (), clean)  # what is refused is said here, and once
         launch(sys.argv[1:], devices, restarts)
         return
-    from saccade import api
-
     api.train(
         *(arguments or []),
         out=out,

@@ -44,7 +44,9 @@ class Ranks(World):
         on_gpu = (settings.device or ("cuda" if torch.cuda.is_available() else "cpu")).startswith("cuda")
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         local_rank = int(os.environ.get("LOCAL_RANK", rank))
+        local_size = int(os.environ.get("LOCAL_WORLD_SIZE", size))
         if on_gpu:
+            _check_gpus(local_rank, local_size)
             torch.cuda.set_device(local_rank)
         store, _, _ = next(iter(rendezvous("env://", timeout=timedelta(minutes=15))))
         # torchrun's store outlives its workers: those of another attempt must not be heard.
@@ -55,7 +57,7 @@ class Ranks(World):
         own_client = store.clone()  # type: ignore[attr-defined]  # the main thread may hold the other one's lock
         watchdog = Watchdog(own_client, rank, size, settings.hang_timeout)
         watchdog.start()
-        return cls(rank, size, local_rank, int(os.environ.get("LOCAL_WORLD_SIZE", size)), watchdog)
+        return cls(rank, size, local_rank, local_size, watchdog)
 
     def device(self, name: str | None) -> str | None:
         if name not in (None, "cpu", "cuda"):
@@ -157,3 +159,17 @@ class Ranks(World):
         tensor = torch.tensor(numbers, dtype=kind)
         dist.all_reduce(tensor, how)
         return tensor
+
+
+def _check_gpus(local_rank: int, local_size: int) -> None:
+    """Refuse more processes than the machine has GPUs: all of them find it out, and the first says it."""
+    there = torch.cuda.device_count()
+    if local_size <= there:
+        return
+    if local_rank > 0:
+        raise SystemExit(2)
+    raise SaccadeError(
+        f"{local_size} processes on this machine are to have a GPU each, and it has "
+        f"{there or 'none that torch can use'}; start no more than that (--devices, of torchrun --nproc-per-node), or "
+        "set training.device=cpu"
+    )

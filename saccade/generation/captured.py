@@ -50,6 +50,7 @@ class Form(NamedTuple):
     positions: int
     search: Search
     forbidden: tuple[int, ...]
+    rounded: torch.dtype | None  # what autocast has its products computed in, where that is on
 
 
 def replayed(
@@ -68,15 +69,16 @@ def replayed(
     if forbidden is None:
         return None
     longest = int(limits.max())
+    weight = next(model.parameters())
+    device = weight.device
     form = Form(
         _round(source.size(0), 8),
         _round(max(source.size(1), COLUMNS), COLUMNS),
         _round(max(longest, WINDOW), WINDOW),
         search,
         forbidden,
+        torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None,
     )
-    weight = next(model.parameters())
-    device = weight.device
     with _ALONE, torch.cuda.device_of(weight):
         kept = _CAPTURES.setdefault(model, OrderedDict())
         stamp = (weight.data_ptr(), device)

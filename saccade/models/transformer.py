@@ -18,9 +18,11 @@ from saccade.models.protocol import DecoderOutput, Memory
 from saccade.models.recompute import Recomputable
 from saccade.models.transformer_state import TransformerState
 
+# max(0, x) (Vaswani et al. 2017, eq. 2) · x Φ(x) (Hendrycks & Gimpel 2016, 2) · x σ(x) (Elfwing et al. 2018)
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
-# GLU variants (Shazeer 2020): the activation of one half gates the other.
+# GLU variants (Shazeer 2020, eq. 5 and 6): the activation of one half gates the other.
 GATED = {"reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
+# (x - E[x]) / √(Var[x] + ε) ∘ w + b (Ba et al. 2016, eq. 3 and 4) · x / √(E[x²] + ε) ∘ w (Zhang & Sennrich 2019, eq. 4)
 NORMS: dict[str, Callable[[int], nn.Module]] = {"layer": nn.LayerNorm, "rms": nn.RMSNorm}
 
 

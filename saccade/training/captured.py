@@ -270,7 +270,8 @@ def warm(work: Callable[[], None]) -> None:
 def captured(work: Callable[[], None], pool: Any) -> Callable[[], None]:
     """The work, once it is warm, as a graph to replay."""
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=pool):
+    # What other threads do meanwhile is no concern of this capture: the next batches are put into pinned memory.
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
         work()
     return graph.replay
 

@@ -161,12 +161,11 @@ def set_moments(model: nn.Module, optimizer: torch.optim.Optimizer, tensors: Map
 def read_progress(folder: Path) -> dict[str, Any]:
     """What a checkpoint keeps beside tensors."""
     try:
-        progress = json.loads((folder / "state.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        return dict(json.loads((folder / "state.json").read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
         raise SaccadeError(
             f"{folder / 'state.json'}: cannot be read ({error}); remove {folder} to go one back"
         ) from None
-    return dict(progress)
 
 
 def checkpoints(resume: Path) -> list[Path]:

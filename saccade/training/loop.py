@@ -17,6 +17,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 import torch
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from saccade.config import TrainingConfig, known
 from saccade.data.batching import Batch, Position, prefetch
@@ -54,6 +55,8 @@ class Validation(NamedTuple):
 @dataclass
 class Progress:
     """Where a run is: what a checkpoint keeps beside tensors."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")  # what this version does not know may matter
 
     step: int = 0
     epoch: int = 0
@@ -121,7 +124,15 @@ class Trainer:
             return False
         known = self.world.load(last, self.model, self.optimizer, self._more())
         known.pop("extra", None)
-        self.progress = Progress(**known)
+        try:
+            self.progress = TypeAdapter(Progress).validate_python(known)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(map(str, first["loc"]))
+            raise SaccadeError(
+                f"{last / 'state.json'}: {name}={first['input']!r}: {first['msg'].lower()}; remove {last} to go one "
+                "back, or go on with the version of Saccade that wrote it"
+            ) from None
         self.micro.pieces = max(self.micro.pieces, self.progress.pieces)
         if self.progress.pieces > 1:
             self.display.say(f"memory: a batch goes in {self.micro.pieces} pieces, as before the run was stopped")

@@ -15,7 +15,7 @@ class Vocabularies(NamedTuple):
 
 
 class Tables(NamedTuple):
-    """The three matrices over the vocabulary, shared as `tied` says."""
+    """The three matrices over the vocabulary, shared as `tied` says (Press & Wolf 2017: output and target; or all)."""
 
     source: nn.Embedding
     target: nn.Embedding
