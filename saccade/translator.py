@@ -10,22 +10,20 @@ from typing import Any, overload
 import torch
 
 from saccade.config import Config, SearchConfig
-from saccade.data.batching import Batch, collate
+from saccade.data.batching import collate
 from saccade.data.tokenizers import PAD, Tokenizers
 from saccade.engines import Engine
 from saccade.engines.pytorch import WINDOW, SearchBatch, TorchEngine, by_tokens, longest_first, windows
 from saccade.errors import SaccadeError
-from saccade.generation.contrastive import CANDIDATES, Contrastive
-from saccade.generation.diverse import DiverseBeam
+from saccade.generation.asked import beam_of, pool_of, search_of
+from saccade.generation.contrastive import Contrastive
 from saccade.generation.ensemble import Ensemble, Mean
 from saccade.generation.guard import Guarded, decode_again
 from saccade.generation.loop import generate
 from saccade.generation.mbr import by_risk
-from saccade.generation.noise import sentence_streams
 from saccade.generation.orders import Book, Job, Order, Phrases, check_limit, limit_of, orders_of
 from saccade.generation.rerank import Judge, rerank
-from saccade.generation.sampling import Sample, truncations
-from saccade.generation.search import Beam, Greedy, Hypothesis, Search
+from saccade.generation.search import Hypothesis
 from saccade.generation.words import Speller
 from saccade.generation.work import Errand
 from saccade.looking.look import Look
@@ -34,9 +32,7 @@ from saccade.models.protocol import EncoderDecoder
 from saccade.text.pipeline import Pipeline
 from saccade.translation import Array, Translation, alignment_of
 
-__all__ = ["Translation", "Translator", "alignment_of", "beam_of", "search_of"]
-
-ROWS = 8  # hypotheses of a sentence that `search.batch_tokens` is meant for; where there are more, batches are smaller
+__all__ = ["Translation", "Translator", "alignment_of"]
 
 
 class Translator:
@@ -461,53 +457,3 @@ def _check_holds(answer: Guarded, number: int) -> None:
             f"line {number:,}: no translation keeps to all that it was told (search.must, banned, shortlist, "
             "no_repeat_ngram, min_length); take something back"
         )
-
-
-def search_of(settings: SearchConfig, batch: Batch) -> Search:
-    """The search that the settings describe, for the sources of `batch`."""
-    if settings.method == "sample":
-        return Sample(
-            sentence_streams(batch.source, batch.source_mask, settings.seed),
-            settings.n_best,
-            settings.temperature,
-            truncations(settings.top_k, settings.top_p, settings.min_p, settings.typical),
-        )
-    if settings.method == "contrastive":
-        return Contrastive.of(settings)
-    if settings.beam == 1 and not settings.coverage_penalty:
-        return Greedy()
-    beam = beam_of(settings)
-    if settings.method == "diverse":
-        return DiverseBeam(beam, settings.groups or settings.beam, settings.diversity)
-    return beam
-
-
-def beam_of(settings: SearchConfig) -> Beam:
-    """Beam search as the settings describe it, of one hypothesis too."""
-    return Beam(
-        settings.beam,
-        settings.length_penalty,
-        settings.coverage_penalty,
-        settings.n_best,
-        stop_at_size=settings.early_stopping == "beam",
-    )
-
-
-def pool_of(settings: SearchConfig, judges: Sequence[Judge]) -> SearchConfig:
-    """The settings with which candidates are found: as many as there are to choose from, in batches that hold them."""
-    if judges and settings.mbr:
-        raise SaccadeError(f"search.mbr={settings.mbr} and reranking both choose the answer; leave one of them out")
-    if judges and settings.method == "contrastive":
-        raise SaccadeError(
-            "search.method=contrastive finds one translation, so that reranking has nothing to choose from; "
-            "leave one of them out"
-        )
-    candidates = max(settings.beam, settings.n_best) if judges else settings.mbr or settings.n_best
-    pool = settings.model_copy(update={"n_best": candidates})
-    return pool.model_copy(update={"batch_tokens": settings.batch_tokens * ROWS // max(rows_of(pool), ROWS)})
-
-
-def rows_of(settings: SearchConfig) -> int:
-    """Rows of the model that a sentence takes."""
-    of_method = {"sample": settings.n_best, "contrastive": settings.top_k or CANDIDATES}
-    return of_method.get(settings.method, settings.beam)

@@ -9,7 +9,7 @@ import torch
 from saccade.config import Config
 from saccade.data.batching import Batcher
 from saccade.data.store import Store, StoreWriter
-from saccade.data.tokenizers import vocabulary_for
+from saccade.data.vocabulary import vocabulary_for
 from saccade.models.build import build_model
 from saccade.planning import choose_model, choose_training, estimate, spell_time
 from saccade.training.checkpoint import weights_of

@@ -8,7 +8,7 @@ import saccade
 
 ROOT = Path(saccade.__file__).parent
 # What other programs can hold depends on the model, and a recipe's settings are those of its family.
-MAY_ASK = ("models/build/", "export/fit.py", "config.py")
+MAY_ASK = ("models/build/", "export/fit.py", "config/")
 
 
 def modules() -> Iterator[tuple[str, ast.Module]]:

@@ -22,9 +22,8 @@ from saccade.data.tokenizers import (
     UNK,
     Tokenizer,
     Tokenizers,
-    share_letters,
-    vocabulary_for,
 )
+from saccade.data.vocabulary import share_letters, vocabulary_for
 from saccade.errors import SaccadeError
 
 ENGLISH = "the a small house houses is was near old river rivers in green garden, don't 1984 and we walk walking slowly"

@@ -7,18 +7,15 @@ nothing is unknown, and decoding is putting the bytes side by side.
 
 import codecs
 import json
-import math
 import os
 import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import accumulate, groupby, islice
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from tokenizers import Regex, decoders, models, normalizers, pre_tokenizers, trainers
 from tokenizers import Tokenizer as Library
 
@@ -304,45 +301,6 @@ class Tokenizers(NamedTuple):
         if not source.exists() and not target.exists():
             raise SaccadeError(f"{folder}: no tokenizer here ({joint.name}); is this the folder of a model?")
         return cls(Tokenizer.load(source), Tokenizer.load(target))
-
-
-def vocabulary_for(pairs: int) -> int:
-    """The vocabulary size for a corpus of so many pairs.
-
-    A piece must be met often enough to be learned, so small corpora want small vocabularies (Ding et al. 2019, "A call
-    for prudent choice of subword merge operations"). Anchors are 500 pairs: 400, 5,000: 2,000, 30,000: 8,000, 200,000:
-    16,000, 2 million: 32,000; straight lines between them on log-log axes, constant beyond; a multiple of 8, which
-    matrix units like.
-    """
-    anchors = {500: 400, 5_000: 2_000, 30_000: 8_000, 200_000: 16_000, 2_000_000: 32_000}
-    size = math.exp(np.interp(math.log(max(pairs, 1)), np.log([*anchors]), np.log([*anchors.values()])))
-    return 8 * round(size / 8)
-
-
-def share_letters(source_lines: Iterable[str], target_lines: Iterable[str], most: int = 20_000) -> float:
-    """How much of their letters two sides have in common, from 0 to 1: Σ min(p, q) over the letters' frequencies.
-
-    Case and accents are left aside. Above one half a joint vocabulary is worth having: names and cognates get the same
-    pieces on both sides. Frequencies rather than alphabets: a few Latin names in a Chinese text make no Latin text.
-    Reads at most `most` lines a side. A side without letters shares all of none: 1.
-    """
-    source, target = (_letter_frequencies(islice(lines, most)) for lines in (source_lines, target_lines))
-    if not source or not target:
-        return 1.0
-    return sum(min(share, target[letter]) for letter, share in source.items() if letter in target)
-
-
-def _letter_frequencies(lines: Iterable[str]) -> dict[str, float]:
-    characters: Counter[str] = Counter()
-    for line in lines:
-        characters.update(line)
-    letters: Counter[str] = Counter()
-    for character, count in characters.items():
-        for letter in unicodedata.normalize("NFD", character.casefold()):
-            if letter.isalpha():
-                letters[letter] += count
-    total = letters.total()
-    return {letter: count / total for letter, count in letters.items()}
 
 
 def _learn_bpe(lines: Iterable[str], vocabulary: int) -> tuple[dict[str, int], list[tuple[str, str]]]:

@@ -1,6 +1,10 @@
-"""The vocabulary of a corpus: learned from a sample of it, or grown from one that is there."""
+"""The vocabulary of a corpus: how large it is, learned from a sample of it, or grown from one that is there."""
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -8,7 +12,7 @@ import numpy as np
 from saccade.config import Config, TokenizerConfig
 from saccade.data.extending import extend, with_terms
 from saccade.data.spool import Spooled
-from saccade.data.tokenizers import Tokenizer, Tokenizers, share_letters, vocabulary_for
+from saccade.data.tokenizers import Tokenizer, Tokenizers
 from saccade.display import Display
 
 
@@ -78,3 +82,42 @@ def extend_tokenizers(
 def terms_of(config: Config) -> list[str]:
     """The words that are one piece: those listed, and the tags of a mixture."""
     return list(dict.fromkeys([*config.tokenizer.terms, *(item.tag for item in config.data.mixture if item.tag)]))
+
+
+def vocabulary_for(pairs: int) -> int:
+    """The vocabulary size for a corpus of so many pairs.
+
+    A piece must be met often enough to be learned, so small corpora want small vocabularies (Ding et al. 2019, "A call
+    for prudent choice of subword merge operations"). Anchors are 500 pairs: 400, 5,000: 2,000, 30,000: 8,000, 200,000:
+    16,000, 2 million: 32,000; straight lines between them on log-log axes, constant beyond; a multiple of 8, which
+    matrix units like.
+    """
+    anchors = {500: 400, 5_000: 2_000, 30_000: 8_000, 200_000: 16_000, 2_000_000: 32_000}
+    size = math.exp(np.interp(math.log(max(pairs, 1)), np.log([*anchors]), np.log([*anchors.values()])))
+    return 8 * round(size / 8)
+
+
+def share_letters(source_lines: Iterable[str], target_lines: Iterable[str], most: int = 20_000) -> float:
+    """How much of their letters two sides have in common, from 0 to 1: Σ min(p, q) over the letters' frequencies.
+
+    Case and accents are left aside. Above one half a joint vocabulary is worth having: names and cognates get the same
+    pieces on both sides. Frequencies rather than alphabets: a few Latin names in a Chinese text make no Latin text.
+    Reads at most `most` lines a side. A side without letters shares all of none: 1.
+    """
+    source, target = (_letter_frequencies(islice(lines, most)) for lines in (source_lines, target_lines))
+    if not source or not target:
+        return 1.0
+    return sum(min(share, target[letter]) for letter, share in source.items() if letter in target)
+
+
+def _letter_frequencies(lines: Iterable[str]) -> dict[str, float]:
+    characters: Counter[str] = Counter()
+    for line in lines:
+        characters.update(line)
+    letters: Counter[str] = Counter()
+    for character, count in characters.items():
+        for letter in unicodedata.normalize("NFD", character.casefold()):
+            if letter.isalpha():
+                letters[letter] += count
+    total = letters.total()
+    return {letter: count / total for letter, count in letters.items()}

@@ -16,11 +16,12 @@ from torch import Tensor
 from saccade.config import SearchConfig
 from saccade.data.batching import collate
 from saccade.engines.pytorch import TorchEngine
+from saccade.generation.asked import search_of
 from saccade.generation.loop import generate
 from saccade.generation.orders import Job
 from saccade.generation.rules import Prefixes, Rule, end_at_limit, forbid, no_specials
 from saccade.generation.search import Beam, Hypothesis
-from saccade.translator import Translator, search_of
+from saccade.translator import Translator
 
 TIE = 1e-3
 

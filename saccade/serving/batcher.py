@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import torch
 
 from saccade.errors import SaccadeError
+from saccade.generation.asked import ROWS
 from saccade.generation.guard import Guarded, settled, shorter, stricter, suspect
 from saccade.generation.running import Running, width_of
 from saccade.generation.search import Hypothesis
@@ -27,7 +28,7 @@ from saccade.serving.queue import FairQueue
 from saccade.serving.schemas import Part, Result
 from saccade.serving.settings import ServingSettings
 from saccade.serving.tickets import Kind, Sentence, Ticket
-from saccade.translator import ROWS, Translator
+from saccade.translator import Translator
 
 log = logging.getLogger("saccade.serving")
 T = TypeVar("T")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from saccade.generation.asked import pool_of, rows_of
 from saccade.generation.guard import Finding, Guarded, stricter
 from saccade.generation.orders import Book, Job
 from saccade.serving.answers import result_of
@@ -11,7 +12,7 @@ from saccade.serving.listening import Tell
 from saccade.serving.schemas import Result
 from saccade.serving.told import Told
 from saccade.text.pipeline import Line, Made, Pipeline
-from saccade.translator import Translation, Translator, pool_of, rows_of
+from saccade.translator import Translation, Translator
 
 
 class Kind:
