@@ -4,6 +4,7 @@
     python -m benchmarks.training --device cuda               on a GPU: 512 wide, 6+6 layers, vocabulary 32,000, bf16
     python -m benchmarks.training --files a.en.gz a.de.gz     lengths of real sentences instead of Multi30k's fit
     python -m benchmarks.training --fixed 32 --pairs 800      all sentences of one length: nobody pads
+    python -m benchmarks.training --only compiled             some of the peers, where time is short
 
 A peer trains as it is usually written: a plain loop over sentences as they come, padded to the longest of the batch
 (on a GPU compiled too), and once more handed Saccade's own batches, so that only the step differs. All have dropout in
@@ -95,9 +96,14 @@ def main() -> None:
             contestants[f"{name}, {how}"] = partial(plain_step, peer, cycle(given), device)
             if device.type == "cuda" and not args.eager:
                 contestants[f"{name}, compiled, {how}"] = partial(plain_step, peer, cycle(given), device, compiled=True)
+    if args.only:
+        contestants = {
+            name: make
+            for name, make in contestants.items()
+            if name == "Saccade" or any(word in name for word in args.only)
+        }
     if device.type == "cuda":
         print(one_by_one(contestants, ours, args, device))
-        print(of_our_steps(contestants))
         return
     running = {name: make() for name, make in contestants.items()}
     rates = in_turns(running, args.steps, warmup=args.warmup)
@@ -117,22 +123,20 @@ def one_by_one(contestants: "Contestants", batches: list[Batch], args: argparse.
         torch.cuda.reset_peak_memory_stats(device)
         before = torch.cuda.memory_allocated(device)
         try:
-            rates |= in_turns({name: make()}, args.steps, warmup=args.warmup)
+            step = make()
+            rates |= in_turns({name: step}, args.steps, warmup=args.warmup)
         except RuntimeError as error:  # of a peer that cannot be compiled, say
             print(f"{name}: {str(error).splitlines()[0]}")
             continue
         peak = torch.cuda.max_memory_allocated(device) - before
         memory.append(f"{name} {peak / 2**30:.1f} GB")
-        print(f"{name}: {statistics.median(rates[name]):,.0f} target tokens/s, {peak / 2**30:.1f} GB", flush=True)
+        idle = f", GPU idle {of_the_gpu(step):.1%} of the time" if name.startswith("Saccade") else ""
+        # Now, so that a run that is cut short has said what it found.
+        print(f"{name}: {statistics.median(rates[name]):,.0f} target tokens/s, {peak / 2**30:.1f} GB{idle}", flush=True)
+        del step
     title = f"training, {args.width} wide, {args.layers}+{args.layers} layers, vocabulary {args.vocabulary:,}"
     report(title, rates, "Saccade", "target tokens/s", foreign.share())
     return f"{of_the_units(rates, batches, args)}\nmost memory: {'; '.join(memory)}"
-
-
-def of_our_steps(contestants: "Contestants") -> str:
-    """How long the GPU has nothing to do while ours are at work: after all is timed, since a profile takes time."""
-    shares = (f"{name} {of_the_gpu(make()):.1%}" for name, make in contestants.items() if name.startswith("Saccade"))
-    return f"of its time the GPU had nothing to do: {'; '.join(shares)}"
 
 
 def sentences(args: argparse.Namespace) -> Pairs:
@@ -336,6 +340,7 @@ def arguments() -> argparse.Namespace:
         parser.add_argument(f"--{name}", type=int, help=f"{cpu:,} on a CPU, {gpu:,} on a GPU")
     parser.add_argument("--files", nargs=2, metavar=("SOURCE", "TARGET"), help="text whose lengths are taken")
     parser.add_argument("--eager", action="store_true", help="peers on a GPU as they are written, not compiled too")
+    parser.add_argument("--only", nargs="+", help="beside Saccade, those whose name holds one of these words")
     parser.add_argument("--fixed", type=int, help="tokens of every sentence, its end counted")
     for name, value in {"pairs": 12_000, "steps": 16, "warmup": 2, "threads": 2}.items():
         parser.add_argument(f"--{name}", type=int, default=value)
