@@ -68,6 +68,17 @@ def test_a_server_that_is_told_to_stop_finishes_what_it_has_begun_and_refuses_wh
     assert started.wait(20) == 0
 
 
+def test_a_model_s_process_ends_with_a_server_that_was_killed_though_it_is_busy():
+    busy = "from saccade.serving.child import end_with_the_server as end\nend()\nprint('busy', flush=True)\nwhile True: ..."
+    server = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {busy!r}])"
+    with subprocess.Popen([sys.executable, "-c", server], stdout=subprocess.PIPE, text=True) as started:
+        assert started.stdout.readline() == "busy\n"
+        started.kill()
+        # Nothing more comes once nobody is left who could write.
+        assert select.select([started.stdout], [], [], 60)[0], "it goes on without its server"
+        assert started.stdout.read() == ""
+
+
 def test_the_log_is_json_without_the_texts_of_users(process):
     started, url, lines = process
     httpx.post(f"{url}/v1/translate", json={"text": "A secret Monday"}, timeout=30)

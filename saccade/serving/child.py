@@ -5,9 +5,12 @@ It answers what it is asked through the socket, and ends when that is closed, by
 
 import asyncio
 import logging
+import os
 import signal
 import socket
 import sys
+import threading
+import time
 from pathlib import Path
 
 import torch
@@ -25,6 +28,7 @@ from saccade.serving.told import Told
 from saccade.serving.wire import Frame, Wire, problem_of
 
 log = logging.getLogger("saccade.serving")
+LOOKS = 1.0  # seconds between two looks whether the server is still there
 
 
 class Child:
@@ -128,7 +132,20 @@ async def main(fileno: int) -> None:
     await child.run()
 
 
+def end_with_the_server() -> None:
+    """Have this process end when its parent is no more, even while it is too busy to see the socket close."""
+    server = os.getppid()
+
+    def look() -> None:
+        while os.getppid() == server:
+            time.sleep(LOOKS)
+        os._exit(1)  # nobody is left who could be told anything
+
+    threading.Thread(target=look, daemon=True, name="looking for the server").start()
+
+
 if __name__ == "__main__":
+    end_with_the_server()
     # It is the server that is told to stop, and lets this process finish what is at work.
     for stopping in (signal.SIGINT, signal.SIGTERM):
         signal.signal(stopping, signal.SIG_IGN)
