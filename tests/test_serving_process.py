@@ -69,7 +69,8 @@ def test_a_server_that_is_told_to_stop_finishes_what_it_has_begun_and_refuses_wh
 
 
 def test_a_model_s_process_ends_with_a_server_that_was_killed_though_it_is_busy():
-    busy = "from saccade.serving.child import end_with_the_server as end\nend()\nprint('busy', flush=True)\nwhile True: ..."
+    ends = "from saccade.serving.child import end_with_the_server as end; end()"
+    busy = ends + "; print('busy', flush=True)\nwhile True: ..."
     server = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {busy!r}])"
     with subprocess.Popen([sys.executable, "-c", server], stdout=subprocess.PIPE, text=True) as started:
         assert started.stdout.readline() == "busy\n"
