@@ -91,9 +91,7 @@ def test_a_damaged_file_is_named(tmp_path: Path, content: str) -> None:
 
 
 def test_a_file_that_may_not_be_read_is_said_to_be_anothers(tmp_path: Path) -> None:
-    with pytest.raises(
-        SaccadeError, match=r"cannot be read \(.+\); it must be a file that belongs to the user"
-    ):
+    with pytest.raises(SaccadeError, match=r"cannot be read \(.+\); it must be a file that belongs to the user"):
         read_keys(tmp_path)  # nor may a folder, by anyone
 
 
