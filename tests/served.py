@@ -53,6 +53,10 @@ class Served:
         await self.server.observe()
         return self.server
 
+    def warm(self) -> None:
+        """Have the first model loaded, however long that takes: a request waits no longer than its limit."""
+        asyncio.run_coroutine_threadsafe(self.server.pool.warm_up(), self.loop).result()
+
     def metric(self, name: str) -> float:
         lines = httpx.get(f"{self.url}/metrics").text.splitlines()
         return sum(float(line.split()[-1]) for line in lines if line.split(" ")[0].split("{")[0] == name)

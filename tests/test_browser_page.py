@@ -1,8 +1,11 @@
 """The page in a real Chromium, against a real server: translating, as a reader does it."""
 
 import json
+import shutil
+from pathlib import Path
 from typing import Any
 
+from served import serving, wait_until
 from visiting import OTHER, TEXT, WORDS, Open, World, lit, settled, shown, visit, world, write
 
 __all__ = ["visit", "world"]  # fixtures
@@ -320,3 +323,32 @@ def test_a_rule_that_cannot_be_is_marked_and_not_left_behind_unsaid(visit: Open)
     page.fill("#beam", "16")
     page.click("#rules .accent")
     assert not page.is_visible("#rules")
+
+
+# --- the folder changes while the page is open
+
+
+def test_a_model_that_is_loaded_anew_translates_what_comes_next_in_a_page_that_stays_open(
+    visit: Open, world: World, trained: Path, second: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(trained, tmp_path / "model", ignore=shutil.ignore_patterns("resume", "tensorboard"))
+    assert world.first.translate(OTHER).text != world.second.translate(OTHER).text
+    with serving(folder, reload_every=0.05) as served:
+        page = visit(url=f"{served.url}/")
+        page.evaluate("() => { window.opened = true }")
+        write(page, TEXT)
+        assert shown(page) == world.first.translate(TEXT).text
+        (entry,) = served.server.pool.entries.values()
+        before = entry.loaded
+        for path in second.iterdir():
+            if path.is_file():
+                shutil.copy2(path, folder / f"{path.name}.new")
+                (folder / f"{path.name}.new").replace(folder / path.name)
+        wait_until(lambda: entry.loaded is not before and entry.card.family == "rnn")
+        page.fill("#source", OTHER)
+        page.wait_for_function(
+            "text => document.querySelector('.output').innerText.trim() === text",
+            arg=world.second.translate(OTHER).text,
+        )
+        assert page.evaluate("window.opened")
+        page.context.close()

@@ -90,6 +90,11 @@ def test_a_damaged_file_is_named(tmp_path: Path, content: str) -> None:
         KeyRing(file)
 
 
+def test_a_file_that_may_not_be_read_is_said_to_be_anothers(tmp_path: Path) -> None:
+    with pytest.raises(SaccadeError, match=r"cannot be read \(.+\); it must be a file that belongs to the user"):
+        read_keys(tmp_path)  # nor may a folder, by anyone
+
+
 def test_a_rate_that_was_written_by_hand_is_checked(tmp_path: Path) -> None:
     file = tmp_path / "keys.json"
     file.write_text(json.dumps({"keys": [{"name": "x", "hash": "0" * 64, "rate": "x"}]}))

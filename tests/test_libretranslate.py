@@ -155,6 +155,9 @@ def test_suggestions_settings_and_health(served: Served) -> None:
         assert settings["supportedFilesFormat"] == list(FORMATS)
         assert settings["keyRequired"] is False
         assert client.get("/health").json()["status"] == "ok"
+        for probe in ("/health", "/", "/metrics"):  # as load balancers ask
+            answer = client.head(probe)
+            assert (answer.status_code, answer.content) == (200, b""), probe
         assert client.get("/no/such/thing").json() == {"error": "Not Found"}
 
 

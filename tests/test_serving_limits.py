@@ -82,7 +82,7 @@ def test_a_stream_that_nobody_reads_any_more_stops(served):
 
 def test_the_time_limit_stops_the_work(trained):
     with serving(trained, time_limit=0.3) as served:
-        served.texts("Monday")
+        served.warm()
         answer = served.translate([long_text(1), long_text(2)], **SLOW)
         assert answer.status_code == 504
         assert "not done in 0.3 seconds, and stopped" in answer.json()["error"]

@@ -22,9 +22,10 @@ SLOW = {"min_length": 512, "max_length_extra": 256, "max_length": 4096, "guard":
 
 
 @pytest.fixture
-def process(trained):
+def process(trained, request):
     """The command, and the address that it says."""
     line = [sys.executable, "-m", "saccade", "serve", str(trained), "--port", "0", "--no-open", "--engine", "torch"]
+    line += getattr(request, "param", [])
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     with subprocess.Popen(line, stderr=subprocess.PIPE, env=environment, text=True) as started:
         lines: list[str] = []
@@ -93,6 +94,33 @@ def test_the_log_is_json_without_the_texts_of_users(process):
     assert "secret" not in "".join(lines)
     after = next(number for number, line in enumerate(lines) if "http://" in line) + 1
     assert len(rows) == len(lines) - after, "nothing else is said, neither then nor at the end"
+
+
+@pytest.mark.parametrize("process", [["--processes", "0"], ["--processes", "1"]], indirect=True)
+def test_a_server_that_is_told_twice_ends_at_once_and_well(process):
+    started, url, lines = process
+    httpx.post(f"{url}/v1/translate", json={"text": "Monday"}, timeout=30)
+    ended = []
+
+    def ask():
+        body = {"text": ["Monday, May 3 " + "one " * 60] * 200, "search": SLOW}
+        with pytest.raises(httpx.TransportError):
+            httpx.post(f"{url}/v1/translate", json=body, timeout=60)
+        ended.append(True)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    while "saccade_requests_at_work 1" not in httpx.get(f"{url}/metrics").text:
+        time.sleep(0.01)
+    said = len(lines)
+    started.send_signal(signal.SIGINT)
+    while not any("draining" in line for line in lines[said:]):
+        time.sleep(0.01)
+    started.send_signal(signal.SIGINT)
+    assert started.wait(20) == 0
+    thread.join()
+    assert ended
+    assert [line for line in lines[said:] if not line.startswith("{") or '"level": "error"' in line] == []
 
 
 def test_a_port_that_is_taken_is_said_with_the_remedy(command, trained):

@@ -56,11 +56,13 @@ def create_app(server: Server) -> FastAPI:
 
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health", tags=["server"])
     async def health() -> dict[str, str | bool]:
         """`status` is what LibreTranslate's clients read; `ready` is false when the server is about to stop."""
         return {"status": "ok", "live": True, "ready": not server.draining}
 
+    @app.head("/metrics", include_in_schema=False)
     @app.get("/metrics", tags=["server"], response_class=PlainTextResponse)
     async def metrics() -> Response:
         """Counters and gauges, for Prometheus."""

@@ -64,8 +64,12 @@ def read_keys(path: Path) -> list[Key]:
         return _File.model_validate_json(path.read_bytes()).keys
     except FileNotFoundError:
         raise SaccadeError(f"{path}: there is no such file of keys; make one with `saccade keys add`") from None
-    except (OSError, ValidationError) as error:
-        why = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error.strerror
+    except OSError as error:
+        raise SaccadeError(
+            f"{path}: cannot be read ({error.strerror}); it must be a file that belongs to the user who serves"
+        ) from None
+    except ValidationError as error:
+        why = error.errors()[0]["msg"]
         raise SaccadeError(f"{path}: is no file of keys ({why}); mend it, or make a new one") from None
 
 

@@ -15,6 +15,7 @@ from fastapi.responses import Response
 from starlette.datastructures import UploadFile
 from starlette.formparsers import MultiPartException, MultiPartParser
 
+from saccade.serving.deadline import Deadline
 from saccade.serving.detect import Detection, detect
 from saccade.serving.documents import FORMATS, TYPES, ending_of, translated_file
 from saccade.serving.downloads import Downloads, name_of
@@ -34,7 +35,7 @@ from saccade.serving.libre_shapes import (
     problems,
 )
 from saccade.serving.pool import Entry
-from saccade.serving.problems import NotFound, TooSlow, Wrong
+from saccade.serving.problems import NotFound, Wrong
 from saccade.serving.schemas import Problem, whole
 from saccade.serving.security import Forbidden, Guard
 from saccade.serving.server import Server
@@ -79,6 +80,7 @@ async def translate(request: Request, server: TheServer, guard: TheGuard) -> Tra
     if kind not in ("text", "html"):
         raise Wrong(f"{kind} format is not supported")
     alternatives = _alternatives(fields)
+    deadline = server.deadline()
     detected = await asyncio.to_thread(_detected, server, texts, target) if source == "auto" else None
     entries = [_entry(server, one.language, target) for one in detected or [Detection(source, 100.0)] * len(texts)]
     answers = [""] * len(texts)
@@ -87,11 +89,12 @@ async def translate(request: Request, server: TheServer, guard: TheGuard) -> Tra
         places = [i for i, its in enumerate(entries) if its is entry]
         if kind == "html":
             pages = together([translated_html(texts[i]) for i in places])
-            for i, page in zip(places, await driven(pages, translating(server, entry.name, client)), strict=True):
+            made = await driven(pages, translating(server, entry.name, client, deadline), deadline)
+            for i, page in zip(places, made, strict=True):
                 answers[i] = page
             continue
         told = Told(n_best=min(alternatives + 1, server.settings.max_beam), scores=False)
-        found = await server.translate([texts[i] for i in places], entry.name, told, client)
+        found = await server.translate([texts[i] for i in places], entry.name, told, client, deadline=deadline)
         for i, result in zip(places, found.results, strict=True):
             answers[i], *others[i] = [one.text for one in result.translations]
     languages = None if detected is None else [Detected(**one._asdict()) for one in detected]
@@ -153,6 +156,7 @@ async def translate_file(request: Request, server: TheServer, guard: TheGuard, d
     ending, content = ending_of(file.filename), await file.read()
     by = None if source == "auto" else _entry(server, source, target)
     settings = server.settings
+    deadline = Deadline(settings.file_time_limit, "send a smaller file")
 
     async def translate(texts: list[str]) -> list[str]:
         nonlocal by
@@ -160,15 +164,12 @@ async def translate_file(request: Request, server: TheServer, guard: TheGuard, d
             return []
         if by is None:
             by = _entry(server, (await asyncio.to_thread(_detected, server, texts, target))[0].language, target)
-        return await translating(server, by.name, client)(texts)
+        return await translating(server, by.name, client, deadline)(texts)
 
     if by is None:
         _sources_of(server, target)
     work = translated_file(ending, content, Limits(settings.max_unpacked, settings.max_members))
-    try:
-        made = await asyncio.wait_for(driven(work, translate), settings.file_time_limit)
-    except asyncio.TimeoutError:
-        raise TooSlow(f"not done in {settings.file_time_limit:g} seconds, and stopped; send a smaller file") from None
+    made = await driven(work, translate, deadline)
     token = downloads.put(made, ending, name_of(file.filename, target, ending))
     return FileAnswer(translatedFileUrl=str(request.url_for("download_file", token=token)))
 

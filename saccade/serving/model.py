@@ -14,6 +14,7 @@ from saccade.folder import load
 from saccade.models.packing import make_programs
 from saccade.serving.alternatives import AS_IT_IS, by_word, following, next_pieces
 from saccade.serving.batcher import Worker
+from saccade.serving.deadline import Deadline
 from saccade.serving.listening import Stop, Tell, results_of
 from saccade.serving.looks import look_json
 from saccade.serving.request import Request
@@ -38,6 +39,8 @@ class Asked:
     prefixes: Sequence[str] | None  # one each
     client: str
     streamed: bool
+    seconds: float  # that are left of the request's time
+    too_slow: str  # what is said when they are over
 
     @property
     def each(self) -> bool:
@@ -113,7 +116,7 @@ class LocalModel:
 
     def translate(self, asked: Asked, tell: Tell) -> Stop:
         kind = self.kind(asked.told, asked.key, asked.search, asked.each)
-        request = Request(self.worker, self.settings.time_limit, tell)
+        request = Request(self.worker, asked.seconds, asked.too_slow, tell)
 
         def made() -> Iterator[Ticket]:
             prefixes: Sequence[str | None] = asked.prefixes or [None] * len(asked.texts)
@@ -127,13 +130,14 @@ class LocalModel:
         return request.stop
 
     async def alternatives(self, text: str, prefix: str, count: int, client: str) -> Alternatives:
+        deadline = Deadline(self.settings.time_limit)
         translator, kind = self.translator, self.kind(AS_IT_IS, AS_IT_IS.key(), dict(AS_IT_IS.search), each=True)
         (job,) = translator.told([text], kind.settings)
         begun = translator.tokenizers.target.encode(prefix.strip()) if prefix.strip() else []
         pieces = await self.worker.call(lambda: next_pieces(translator, job.source, begun, count))
 
         def ask(tell: Tell) -> Stop:
-            request = Request(self.worker, self.settings.time_limit, tell)
+            request = Request(self.worker, deadline.left, deadline.problem, tell)
             ids = [piece for piece, _ in pieces]
             request.begin(following(kind, text, job, begun, ids, client, request.heard))
             return request.stop

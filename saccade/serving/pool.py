@@ -4,6 +4,7 @@ import asyncio
 import hashlib
 import logging
 import time
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
@@ -15,11 +16,13 @@ from saccade.data.tokenizers import Tokenizers
 from saccade.errors import SaccadeError
 from saccade.folder import CONFIG, WEIGHTS, require
 from saccade.models.build import attends
+from saccade.serving.deadline import Deadline
 from saccade.serving.model import LocalModel, Model
-from saccade.serving.problems import Busy, NotFound
+from saccade.serving.problems import Busy, NotFound, TooSlow
 from saccade.serving.replicas import Replicas, shares_of
 from saccade.serving.schemas import ModelCard
 from saccade.serving.settings import ServingSettings
+from saccade.serving.trying import Tries
 from saccade.training.checkpoint import parameters_in
 
 log = logging.getLogger("saccade.serving")
@@ -107,13 +110,16 @@ class ModelPool:
         return [entry.loaded for entry in self.entries.values() if entry.loaded is not None] + list(self._leaving)
 
     @asynccontextmanager
-    async def use(self, entry: Entry) -> AsyncIterator[Loaded]:
-        """The model, loaded if need be; it stays while it is used, whatever becomes of its folder."""
-        loaded = entry.loaded or await self._load(entry)
+    async def use(self, entry: Entry, deadline: Deadline | None = None) -> AsyncIterator[Loaded]:
+        """The model, loaded if need be; it stays while it is used, whatever becomes of its folder.
+
+        `deadline`: until when its loading is waited for.
+        """
+        loaded = entry.loaded or await self._load(entry, deadline)
         while loaded.retired or loaded.model.gone:  # between its loading and now
             if loaded is entry.loaded:
                 await self.retire(entry)
-            loaded = entry.loaded or await self._load(entry)
+            loaded = entry.loaded or await self._load(entry, deadline)
         loaded.users += 1
         loaded.used = time.monotonic()
         try:
@@ -123,11 +129,15 @@ class ModelPool:
             if loaded.retired and not loaded.users:
                 await asyncio.shield(self._close(loaded))
 
-    async def _load(self, entry: Entry) -> Loaded:
+    async def _load(self, entry: Entry, deadline: Deadline | None) -> Loaded:
         """Load it, once for all who wait; it goes on though those who asked have gone away."""
         if entry.loading is None:
             entry.loading = asyncio.create_task(self._loaded(entry))
-        return await asyncio.shield(entry.loading)
+        loading = entry.loading
+        done, _ = await asyncio.wait([loading], timeout=None if deadline is None else deadline.left)
+        if not done and deadline is not None:
+            raise TooSlow(f"model={entry.name!r} is not loaded after {deadline.seconds:g} seconds; ask again", 5)
+        return loading.result()
 
     async def _loaded(self, entry: Entry) -> Loaded:
         try:
@@ -193,18 +203,24 @@ class ModelPool:
     async def reload_changed(self) -> None:
         """Look now and then whether folders have changed; what is new is loaded before what is old leaves."""
         seen: dict[str, str] = {}
+        tries: defaultdict[str, Tries] = defaultdict(lambda: Tries(self.settings.reload_every))
         while True:
             await asyncio.sleep(self.settings.reload_every)
             for entry in list(self.entries.values()):
                 if entry.loaded is None:
                     continue
+                now = await asyncio.to_thread(_look_at, entry.folder)
+                settled, seen[entry.name] = seen.get(entry.name) == now, now
+                if not settled or entry.loaded is None or now == entry.loaded.version:
+                    continue
+                if not tries[entry.name].due(now):
+                    continue
                 try:
-                    now = await asyncio.to_thread(version_of, entry.folder)
-                    settled, seen[entry.name] = seen.get(entry.name) == now, now
-                    if settled and entry.loaded is not None and now != entry.loaded.version:
-                        await self._reload(entry)
+                    await self._reload(entry)
                 except Exception as error:  # half written, or its process was ended: the old one goes on, and so do we
-                    log.warning("model not reloaded", extra={"fields": {"model": entry.name, "why": str(error)}})
+                    again = tries[entry.name].failed(now)
+                    fields = {"model": entry.name, "why": str(error), "again_in": again}
+                    log.warning("model not reloaded", extra={"fields": fields})
 
     async def _reload(self, entry: Entry) -> None:
         async with entry.lock:
@@ -231,6 +247,14 @@ def version_of(folder: Path) -> str:
             stat = path.stat()
             facts.append(f"{path.name} {stat.st_size} {stat.st_mtime_ns} {stat.st_ino}")
     return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]
+
+
+def _look_at(folder: Path) -> str:
+    """Its version, or why it has none: what cannot be read is no reason to look no more."""
+    try:
+        return version_of(folder)
+    except OSError as error:
+        return str(error)
 
 
 def _name_for(folder: Path, taken: dict[str, Entry]) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from saccade.serving.cache import AnswerCache
+from saccade.serving.deadline import Deadline
 from saccade.serving.model import Asked
 from saccade.serving.pool import Entry
 from saccade.serving.schemas import Result
@@ -34,9 +35,19 @@ class Question:
         """An answer to one of its texts, for those who ask the same."""
         cache.put(self._keys[result.index], result)
 
-    @property
-    def asked(self) -> Asked:
+    def asked(self, deadline: Deadline) -> Asked:
         """What is left, for the model."""
+        seconds = deadline.left
         texts = [(i, self._texts[i]) for i in self.left]
         prefixes = None if self._prefixes is None else [self._prefixes[i] for i in self.left]
-        return Asked(texts, self._told, self._key, self._search, prefixes, self._client, self._streamed)
+        return Asked(
+            texts,
+            self._told,
+            self._key,
+            self._search,
+            prefixes,
+            self._client,
+            self._streamed,
+            seconds,
+            deadline.problem,
+        )

@@ -92,14 +92,19 @@ class RemoteModel:
         for listener in list(self._listeners.values()):
             listener(lost)
 
-    def _ask(self, what: str, how: dict[str, Any], listener: Callable[[Frame], None]) -> int:
-        """Ask, and have the listener called with what is said to it; returns the number of the question."""
+    def _ask(
+        self, what: str, how: dict[str, Any], listener: Callable[[Frame], None], seconds: float | None = None
+    ) -> int:
+        """Ask, and have the listener called with what is said to it; returns the number of the question.
+
+        `seconds`: that the answer may take, if not as long as a request.
+        """
         if self.gone:
             raise Busy("the model's process has ended; ask again", 1)
         number = next(self._numbers)
         self._listeners[number] = listener
         if number != LOADING:
-            self._alarms[number] = asyncio.get_running_loop().call_later(self._limit + STUCK, self._stuck)
+            self._alarms[number] = asyncio.get_running_loop().call_later((seconds or self._limit) + STUCK, self._stuck)
         self.wire.say(Frame.of(number, what, how))
         return number
 
@@ -159,7 +164,7 @@ class RemoteModel:
                 left -= 1
                 tell(Result.model_validate_json(frame.body))
 
-        number = self._ask("translate", vars(asked) | {"told": vars(asked.told)}, listener)
+        number = self._ask("translate", vars(asked) | {"told": vars(asked.told)}, listener, asked.seconds)
         return lambda: self._forget(number, over=not left)
 
     async def alternatives(self, text: str, prefix: str, count: int, client: str) -> Alternatives:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 
 from saccade.serving.batcher import Worker
 from saccade.serving.listening import Event, Tell
@@ -13,9 +14,9 @@ from saccade.serving.tickets import Ticket
 class Request:
     """Between a worker, which knows tickets, and who asked."""
 
-    def __init__(self, worker: Worker, seconds: float, tell: Tell) -> None:
-        """`seconds`: what is not done by then is stopped."""
-        self._worker, self._seconds, self._tell = worker, seconds, tell
+    def __init__(self, worker: Worker, seconds: float, too_slow: str, tell: Tell) -> None:
+        """`seconds`: what is not done by then is stopped, and `too_slow` is why."""
+        self._worker, self._seconds, self._too_slow, self._tell = worker, seconds, too_slow, tell
         self._left: dict[int, Ticket] = {}
         self._making: asyncio.Task[None] | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -30,15 +31,17 @@ class Request:
         for ticket in done:
             ticket.over = True
             self._tell(ticket.kind.finish([ticket])[0])
-        self._alarm = asyncio.get_running_loop().call_later(self._seconds, self._too_late)
+        if self._alarm is None:
+            self._set_alarm()
 
     def begin_later(self, tickets: Iterator[Ticket]) -> None:
         """The same for texts that take a while to be made ready, in a thread: what is refused is told."""
+        self._set_alarm()
         self._making = asyncio.create_task(self._make(tickets))
 
     async def _make(self, tickets: Iterator[Ticket]) -> None:
         try:
-            self.begin(await asyncio.to_thread(list, tickets))
+            self.begin(await asyncio.to_thread(list, takewhile(lambda _: not self._over, tickets)))
         except Exception as error:
             self._tell(error)
 
@@ -50,8 +53,11 @@ class Request:
             del self._left[event.index]
         self._tell(event)
 
+    def _set_alarm(self) -> None:
+        self._alarm = asyncio.get_running_loop().call_later(self._seconds, self._too_late)
+
     def _too_late(self) -> None:
-        self._tell(TooSlow(f"not done in {self._seconds:g} seconds, and stopped; send less at a time"))
+        self._tell(TooSlow(self._too_slow))
 
     def stop(self) -> None:
         """What is not done is no longer wanted."""

@@ -84,6 +84,11 @@ async def _serve(server: Server, web: uvicorn.Server, listener: socket.socket) -
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop)
     await web.serve([listener])
+    if web.force_exit:  # uvicorn waits for nobody then, and threads at work would be cut off from under Python
+        for connection in list(web.server_state.connections):
+            connection.transport.abort()
+        await asyncio.gather(*web.server_state.tasks, *stopping)
+        await web.lifespan.shutdown()
 
 
 async def _drain(server: Server, web: uvicorn.Server) -> None:

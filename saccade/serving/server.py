@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from saccade.serving.cache import AnswerCache
+from saccade.serving.deadline import Deadline
 from saccade.serving.listening import Ask, Event, Stop, Tell, events_of, results_of
 from saccade.serving.metrics import Metrics
 from saccade.serving.model import Model, State
@@ -91,28 +92,32 @@ class Server:
         client: str = "",
         source: str | None = None,
         target: str | None = None,
+        deadline: Deadline | None = None,
     ) -> Answer:
-        """The results of all texts, in their order. What goes wrong is a `Refused` or a `SaccadeError`."""
-        began = time.monotonic()
+        """The results of all texts, in their order. What goes wrong is a `Refused` or a `SaccadeError`.
+
+        `deadline`: of the request that this is a part of.
+        """
+        began, deadline = time.monotonic(), deadline or self.deadline()
         entry = self.choose(model, source, target)
         question = self._question(texts, entry, told, client, streamed=False)
         with self.counted():
-            async with self.pool.use(entry) as loaded:
+            async with self.pool.use(entry, deadline) as loaded:
                 results = question.known(self.cache, loaded.version)
-                results += await results_of(self._asking(question, loaded.model), len(question.left))
+                results += await results_of(self._asking(question, loaded.model, deadline), len(question.left))
         return Answer(entry.name, sorted(results, key=lambda result: result.index), time.monotonic() - began)
 
     async def stream(
         self, texts: Sequence[str], model: str | None = None, told: Told | None = None, client: str = ""
     ) -> AsyncGenerator[Event, None]:
         """Parts as they are written and results as they are finished. Close it (`aclosing`), and the work stops."""
-        entry = self.pool.named(model)
+        deadline, entry = self.deadline(), self.pool.named(model)
         question = self._question(texts, entry, told, client, streamed=True)
         with self.counted():
-            async with self.pool.use(entry) as loaded:
+            async with self.pool.use(entry, deadline) as loaded:
                 for result in question.known(self.cache, loaded.version):
                     yield result
-                asking = self._asking(question, loaded.model)
+                asking = self._asking(question, loaded.model, deadline)
                 async with aclosing(events_of(asking, len(question.left))) as events:
                     async for event in events:
                         yield event
@@ -129,7 +134,7 @@ class Server:
                 raise TooLarge(f"{what}: {size:,} characters in one request, more than {limit:,}; send fewer of them")
         return Question(entry, texts, told, client, streamed, limits.max_beam)
 
-    def _asking(self, question: Question, model: Model) -> Ask:
+    def _asking(self, question: Question, model: Model, deadline: Deadline) -> Ask:
         """Asks a model, keeps its answers, and counts what is stopped."""
 
         def ask(tell: Tell) -> Stop:
@@ -147,13 +152,17 @@ class Server:
                 stop_model()
 
             try:
-                stop_model = model.translate(question.asked, heard)
+                stop_model = model.translate(question.asked(deadline), heard)
             except Exception:
                 self.metrics.stopped.inc(left)
                 raise
             return stop
 
         return ask
+
+    def deadline(self) -> Deadline:
+        """The time of a request that begins now."""
+        return Deadline(self.settings.time_limit)
 
     @contextmanager
     def counted(self) -> Iterator[None]:

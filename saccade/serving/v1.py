@@ -111,9 +111,10 @@ async def alternatives(request: AlternativesRequest, server: TheServer, client: 
     server.check([text, prefix])
     if not text.strip():
         raise Wrong("text is blank, so nothing can stand in its translation; give a sentence")
+    deadline = server.deadline()
     with server.counted():
-        async with server.pool.use(entry) as loaded:
-            return await loaded.model.alternatives(text, prefix, request.count, client)
+        async with server.pool.use(entry, deadline) as loaded:
+            return await deadline.hold(loaded.model.alternatives(text, prefix, request.count, client))
 
 
 @router.post("/look", responses=PROBLEMS, response_model=dict[str, Any])
@@ -123,9 +124,10 @@ async def look(request: LookRequest, server: TheServer) -> Response:
     server.check([text, target or ""])
     entry = server.pool.named(request.model)
     asked = request.model_copy(update={"text": text, "target": target})
+    deadline = server.deadline()
     with server.counted():
-        async with server.pool.use(entry) as loaded:
-            shown = await loaded.model.look(entry.name, asked)
+        async with server.pool.use(entry, deadline) as loaded:
+            shown = await deadline.hold(loaded.model.look(entry.name, asked))
     return Response(shown, media_type="application/json")
 
 

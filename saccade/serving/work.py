@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from saccade.serving.deadline import Deadline
 from saccade.serving.server import Server
 from saccade.serving.told import Told
 from saccade.text.rows import Work
@@ -12,11 +13,11 @@ T = TypeVar("T")
 Translate = Callable[[list[str]], Awaitable[list[str]]]
 
 
-async def driven(work: "Work[T]", translate: Translate) -> T:
-    """Do the work: its own steps in a thread, so that a large file holds nobody up."""
+async def driven(work: "Work[T]", translate: Translate, deadline: Deadline) -> T:
+    """Do the work: its own steps in a thread, so that a large file holds nobody up. `deadline`: of all of it."""
     answers: list[str] | None = None
     while True:
-        ended, texts, made = await asyncio.to_thread(_step, work, answers)
+        ended, texts, made = await deadline.hold(asyncio.to_thread(_step, work, answers))
         if ended:
             return made  # type: ignore[return-value]
         answers = await translate(texts)
@@ -29,8 +30,8 @@ def _step(work: "Work[T]", answers: list[str] | None) -> tuple[bool, list[str], 
         return True, [], end.value
 
 
-def translating(server: Server, model: str, client: str) -> Translate:
-    """Translations by one of the server's models, in requests of the size that it takes."""
+def translating(server: Server, model: str, client: str, deadline: Deadline) -> Translate:
+    """Translations by one of the server's models, in parts of a size that it takes. `deadline`: of all of them."""
 
     async def translate(texts: list[str]) -> list[str]:
         known: dict[str, str] = {}
@@ -39,7 +40,7 @@ def translating(server: Server, model: str, client: str) -> Translate:
             full = len(window) >= server.settings.max_texts // 2
             too_long = text is not None and sum(map(len, window)) + len(text) > server.settings.max_characters // 2
             if window and (text is None or full or too_long):
-                answer = await server.translate(window, model, Told(scores=False), client)
+                answer = await server.translate(window, model, Told(scores=False), client, deadline=deadline)
                 known.update(zip(window, (result.translations[0].text for result in answer.results), strict=True))
                 window = []
             if text is not None:
