@@ -48,8 +48,9 @@ def writing(path: str | Path, remedy: str = "write it somewhere else") -> Iterat
     except OSError as error:
         if error.errno not in REFUSED:
             raise
+        where = "standard output" if str(path) == "-" else path
         raise SaccadeError(
-            f"{path}: cannot be written: {error.strerror}; make room or give access there, or {remedy}"
+            f"{where}: cannot be written: {error.strerror}; make room or give access there, or {remedy}"
         ) from error
 
 

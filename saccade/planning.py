@@ -84,7 +84,8 @@ def choose_model(config: Config, pairs: int, joint: bool, device: torch.device) 
     model = with_shape(config.model.model_copy(update=changes), joint)
     reasons = []
     if config.model.size is None and config.model.width is None:
-        reasons.append(f"model: {model.family} {size} ({measures(model)}): {pairs:,} pairs on a {device.type}")
+        where = "CPU" if device.type == "cpu" else "GPU"
+        reasons.append(f"model: {model.family} {size} ({measures(model)}): {pairs:,} pairs on a {where}")
     if config.model.dropout is None:
         reasons.append(f"dropout: {band.dropout} ({'few' if band.dropout > 0.1 else 'enough'} pairs)")
     return Config.of(config.model_dump() | {"model": model.model_dump()}), reasons

@@ -1,6 +1,7 @@
 """Recipes side by side: one table, resumable, one failure loses nothing else."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -154,7 +155,7 @@ def _command_line(process: Path) -> str:
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        ({"data": ("a", "b")}, "--test is missing"),
+        ({"data": ("a", "b")}, "--test is missing.*those of --valid are enough.*held out of --data would not do"),
         ({"test": ("a", "b")}, "--data is missing"),
         ({"gold": "links"}, "--gold-text"),
         ({"shown": 100_000}, "--sentence 100000"),
@@ -163,6 +164,13 @@ def _command_line(process: Path) -> str:
 def test_what_would_fail_after_training_is_refused_before(plan: dict, message: str) -> None:
     with pytest.raises(SaccadeError, match=message):
         Plan(out="out", **plan).check()
+
+
+def test_the_help_promises_no_test_set_that_is_refused(command: Command) -> None:
+    said = " ".join(re.sub(r"[│╭╮╰╯─]", " ", command("compare", "--help").out).split())
+    assert "--data" in said
+    assert "Default: --valid" not in said
+    assert "one is needed" in said
 
 
 def test_rows_are_recipes_or_folders_with_names_of_their_own(tmp_path: Path) -> None:

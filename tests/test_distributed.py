@@ -16,13 +16,14 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from conftest import Start
+from conftest import Command, Start
 from safetensors.torch import load_file
 from torch import Tensor
 
 import saccade
 from saccade import SaccadeError, api
 from saccade.data.batching import Batcher
+from saccade.distributed import launch as launching
 from saccade.distributed.launch import VERDICT, work
 from saccade.distributed.watchdog import HUNG
 from saccade.training import checkpoint
@@ -188,6 +189,25 @@ def test_a_launch_that_cannot_go_well_is_refused_in_a_line(
     assert ended.returncode == 2
     assert re.fullmatch(f"error: {message}.*", ended.stderr.strip())
     assert not (tmp_path / "run").exists()
+
+
+def test_under_torchrun_a_refused_setting_is_said_by_one_process(tmp_path: Path) -> None:
+    line = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "saccade", "train"]
+    line += ["--out", str(tmp_path / "run"), "model.widht=3"]
+    ended = subprocess.run([sys.executable, *line], capture_output=True, text=True, timeout=240, check=False)
+    assert ended.returncode != 0
+    assert ended.stderr.count("error: settings: unknown setting model.widht") == 1
+
+
+def test_what_the_first_process_does_not_refuse_is_said_by_who_does(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launching, "PATIENCE", 0.1)
+    for name, value in {"RANK": "1", "LOCAL_RANK": "1", "WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    done = command("train", "model.widht=3")
+    assert done.status == 2
+    assert "unknown setting model.widht" in done.err
 
 
 def as_stuck_rank(rank: int, *rest: Any, **keywords: Any) -> None:

@@ -5,6 +5,7 @@ import os
 import resource
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
@@ -79,6 +80,14 @@ def test_translations_that_do_not_fit_leave_the_old_file(tmp_path: Path, trained
     assert "File too large" in done.err
     assert output.read_text() == "before\n"
     assert list(tmp_path.iterdir()) == [output]
+
+
+def test_a_full_standard_output_is_named_as_such(trained: Path) -> None:
+    line = [sys.executable, "-m", "saccade", "translate", str(trained), "--beam", "1"]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(line, input=b"seventeen\n", stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 2
+    assert b"standard output: cannot be written: No space left on device" in done.stderr
 
 
 def test_a_write_that_fails_leaves_neither_a_part_nor_a_change(tmp_path: Path) -> None:

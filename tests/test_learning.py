@@ -1,5 +1,7 @@
 """Every model learns copy and reverse on the CPU in seconds."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from models_under_test import CLASSIFIERS, MODELS, settings_of
@@ -14,6 +16,7 @@ from saccade.training.objectives import CrossEntropy
 from saccade.training.optim import clip_gradients, learning_rate, make_optimizer, set_learning_rate
 
 ROWS, LONGEST = 60, 5
+TASKS: dict[str, Callable[[list[int]], list[int]]] = {"copy": list, "reverse": lambda s: s[::-1], "sort": sorted}
 # By the start of its name: settings that make the tiny model of the suite large enough, a peak learning rate, and the
 # most steps it is given. Nearly all have learned it long before.
 ROOM = {
@@ -50,7 +53,7 @@ def learn(name: str, task: str, *settings: str) -> float:
 
     def batch(lengths: list[int]) -> Batch:
         source = [torch.randint(4, 10, (length,), generator=generator).tolist() for length in lengths]
-        return collate([(s, s[::-1] if task == "reverse" else s) for s in source], range(len(source)))
+        return collate([(s, TASKS[task](s)) for s in source], range(len(source)))
 
     def share_right(rows: int) -> float:
         """Of sequences that it never saw, the longest there are."""
@@ -93,5 +96,18 @@ def test_every_score_and_window_learns_copy_and_reverse(part, task):
 
 
 @pytest.mark.parametrize("task", ["copy", "reverse"])
-def test_a_feed_forward_with_gelu_learns_copy_and_reverse(task):
-    assert learn("transformer pre-norm", task, "model.activation=gelu") > 0.9
+@pytest.mark.parametrize("block", ["model.activation=gelu", "model.activation=reglu", "model.normalisation=rms"])
+def test_every_block_that_no_model_above_has_alone_learns_copy_and_reverse(block, task):
+    assert learn("transformer pre-norm", task, block) > 0.9
+
+
+def test_without_positions_a_transformer_learns_what_does_not_depend_on_order():
+    """Its encoder sees a bag of digits: it cannot copy them, but sort; the causal decoder can tell how far it is."""
+    assert learn("transformer pre-norm", "sort", "model.positions=none") > 0.9
+
+
+@pytest.mark.parametrize("task", ["copy", "reverse"])
+def test_without_residuals_a_shallow_transformer_learns_copy_and_reverse(task):
+    """One layer a side: with two, what a layer does not add to its input but puts in its place is lost at this size."""
+    shallow = ["model.encoder_layers=1", "model.decoder_layers=1"]
+    assert learn("transformer post-norm", task, "model.residual=false", *shallow) > 0.9

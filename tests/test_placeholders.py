@@ -59,6 +59,11 @@ def random_attention() -> Translator:
         ("https://x.com/{id}/y, 访问https://x.com/a查看。ftp://h/p", "https://x.com/{id}/y https://x.com/a ftp://h/p"),
         ("me.too+x@mail.example.org, @home a@b", "me.too+x@mail.example.org"),
         ("1,234.5 on 28.03.1986 at 8:15, A4 and mp3, 1942年6月", "1,234.5 28 03 1986 8 15 1942 6"),
+        ("v2.13.0, 192.168.0.1:80 or 192.168.100.200/8", "2.13.0 192.168.0.1:80 192.168.100.200 8"),
+        ("ISBN 978-3-16-148410-0 (555-123-456), 版1.2.3-4版", "978-3-16-148410-0 555-123-456 1.2.3-4"),
+        ("1.234.567 and 1.000.000.000,5 from 1.5-2.5", "1.234.567 1.000.000.000,5 1.5 2.5"),
+        ("1986-03-28 10:00-12:00 20:15:30", "1986 03 28 10 00 12 00 20 15 30"),
+        ("27.03.1986-28.03.1986, 3-28-86", "27 03 1986 28 03 1986 3 28 86"),
         ("Saccade is not Saccades; saccade, New  York", "Saccade|New  York"),
         ("nothing here", ""),
         ("", ""),
@@ -92,6 +97,17 @@ def test_what_must_come_through_is_found(line: str, found: str) -> None:
         ("3/28/1986", "28. März 1986", "de", []),
         ("3/28/1986", "28. Mai 1986", "de", ["3"]),
         ("version 1.2.3", "Version 1.2.3", "de", []),
+        ("version 1.2.3", "Version 1.2 und 3", "de", ["1.2.3"]),
+        ("version 1.2.3", "Version 1,2,3", "de", ["1.2.3"]),
+        ("1.2.3", "11.2.3 und 1.2.3.1", "de", ["1.2.3"]),
+        ("1.2.3", "١.٢.٣", "ar", []),
+        ("1.2.3 and 1.2.3", "1.2.3", "de", ["1.2.3"]),
+        ("2 men with 2.13.0", "Zwei Männer mit 2.13.0", "de", []),
+        ("2 men with 2.13.0", "Männer mit 2.13.0", "de", ["2"]),
+        ("192.168.0.1", "192.168 und 0.1", "de", ["192.168.0.1"]),
+        ("192.168.100.1", "192.168.100,1", "de", ["192.168.100.1"]),
+        ("1.234.567", "1,234,567", "en", []),
+        ("10:00-12:00", "von 10 bis 12 Uhr 00.00", "de", []),
         ("12 and 1", "1 und 2", "de", ["12"]),
         ("1987", "1978", "de", ["1987"]),
         ("12", "1.2", "de", ["12"]),
@@ -125,7 +141,8 @@ def test_right_translations_are_left_alone() -> None:
     assert touched <= total / 1000
 
 
-placeholders = st.sampled_from(
+codes = st.sampled_from(["2.13.0", "192.168.0.1", "978-3-16-148410-0"])
+placeholders = codes | st.sampled_from(
     ["{name}", "%s", "%(n)d", "{{m}}", "${v}", "https://a.example/x?y=1", "who@where.example", "Saccade", "4711", "3.5"]
 )
 pieces = st.one_of(st.sampled_from(WORDS), placeholders, st.sampled_from(["<br/>", "</i>", "<u>"]))
@@ -180,6 +197,7 @@ def test_nothing_is_lost_by_any_model_untrained(name: str) -> None:
             f"u{number}@h.example",
             f"${{w{number}}}",
             f"{number + 70001}",
+            f"9.{number + 300}.0.1",
         ]
         mine = chance.sample(forms, chance.randint(1, 4))
         words = [*mine, *chance.choices(WORDS, k=4)]
@@ -215,6 +233,7 @@ def test_the_invented_goes_and_the_garbled_is_mended() -> None:
     assert placed("Hello you", "Hallo <b>du</b>") == "Hallo du"
     assert placed("Hello {name}, welcome", "Hallo, willkommen") == "Hallo {name}, willkommen"
     assert placed("Born in 1987 here", "Geboren in hier") == "Geboren in 1987 hier"
+    assert placed("see 2.13.0 now", "siehe 0 jetzt") == "siehe 2.13.0 0 jetzt"
     assert placed("see https://a.b/c", "siehe http://a.d/c") == "siehe https://a.b/c"
     assert placed("<p>one two</p>", "eins zwei") == "<p>eins zwei</p>"
     assert placed("one <b>two</b> three", "eins zwei drei") == "eins <b>zwei</b> drei"

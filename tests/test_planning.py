@@ -137,6 +137,12 @@ def test_what_is_given_is_never_changed(store):
     assert (config.training.max_steps, config.training.batch_tokens) == (7, 99)
 
 
+@pytest.mark.parametrize(("device", "where"), [(CPU, "a CPU"), (GPU, "a GPU")], ids=["cpu", "gpu"])
+def test_the_kind_of_machine_is_said_in_words(device, where):
+    _, (size, *_) = choose_model(Config(), 30_000, True, device)
+    assert size.endswith(f"30,000 pairs on {where}")
+
+
 def test_nothing_is_left_open_and_choices_are_explained(store):
     config, reasons = choose_model(Config(), len(store), True, CPU)
     config, more = choose_training(config, store, CPU)

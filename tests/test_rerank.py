@@ -95,10 +95,24 @@ def test_the_command_line_reranks(trained: Path, second: Path, backward: Path, c
     assert [row[1] for row in rows] == [t.text for one in expected for t in one.n_best or [one]]
 
 
+@pytest.mark.parametrize(
+    ("option", "needs"),
+    [(["--rerank-weight", 0.5], "--rerank"), (["--rerank-reverse"], "--rerank"), (["--ensemble-log"], "--ensemble")],
+)
+def test_a_word_on_a_folder_that_was_not_named_is_refused(
+    trained: Path, command: Command, option: list[object], needs: str
+) -> None:
+    done = command("translate", trained, *option, stdin=b"seventeen\n")
+    assert done.status == 2
+    assert f"{option[0]} says nothing without {needs};" in done.err
+
+
 def test_what_a_judge_cannot_do_is_said_by_name(trained: Path) -> None:
     translator = saccade.load(trained)
     with pytest.raises(SaccadeError, match=r"search.mbr=3 and reranking both choose"):
         translator.translate("seventeen", mbr=3, judges=[Judge(translator)])
+    with pytest.raises(SaccadeError, match=r"search.beam=1 finds one translation"):
+        translator.translate("seventeen", beam=1, judges=[Judge(translator)])
     narrow = saccade.Translator(
         translator.config.with_changes({"search": {"max_source": 1}}), translator.tokenizers, translator.model
     )

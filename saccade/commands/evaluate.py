@@ -162,10 +162,12 @@ def compare(
         tuple[str, str] | None, typer.Option(help="Training files, source and target. Default: built-in.")
     ] = None,
     valid: Annotated[
-        tuple[str, str] | None, typer.Option(help="Validation files, source and target. Default: held out.")
+        tuple[str, str] | None,
+        typer.Option(help="Validation files, source and target. Default: each row holds pairs of --data out."),
     ] = None,
     test: Annotated[
-        tuple[str, str] | None, typer.Option(help="Test files, source and reference. Default: --valid.")
+        tuple[str, str] | None,
+        typer.Option(help="Test files, source and reference. With --data, --valid does for tuning; one is needed."),
     ] = None,
     gold: Annotated[str | None, typer.Option(help="Word links drawn by hand (Pharaoh format), for AER.")] = None,
     gold_text: Annotated[tuple[str, str] | None, typer.Option(help="The sentences of --gold.")] = None,

@@ -41,12 +41,15 @@ def train(
     """Train a translator, or go on with one that was stopped."""
     from saccade import api
 
-    if devices > 1 and "WORLD_SIZE" not in os.environ:  # with it, torchrun has started the processes already
-        from saccade.distributed.launch import launch
+    started = "WORLD_SIZE" in os.environ  # torchrun has started the processes already
+    if started or devices > 1:
+        from saccade.distributed.launch import launch, one_voice
 
-        api.settings_from(arguments or [], config, valid or (), clean)  # what is refused is said here, and once
-        launch(sys.argv[1:], devices, restarts)
-        return
+        with one_voice():
+            api.settings_from(arguments or [], config, valid or (), clean)  # what is refused is said here, and once
+        if not started:
+            launch(sys.argv[1:], devices, restarts)
+            return
     api.train(
         *(arguments or []),
         out=out,

@@ -57,7 +57,9 @@ def translate(
     rerank: Annotated[
         Path | None, typer.Option(help="A second folder that judges what the beam has found, of any vocabulary.")
     ] = None,
-    rerank_weight: Annotated[float, typer.Option(help="How much it says beside the first, which has 1.")] = 1.0,
+    rerank_weight: Annotated[
+        float | None, typer.Option(help="How much it says beside the first, which has 1. Default: as much.")
+    ] = None,
     rerank_reverse: Annotated[
         bool, typer.Option("--rerank-reverse", help="It translates back: judge by log P(source | target).")
     ] = False,
@@ -112,6 +114,13 @@ def translate(
     from saccade.text.streaming import may_wait, window_of, windows
     from saccade.text.work import TranslationWork
 
+    for option, given, needs, there in (
+        ("--rerank-weight", rerank_weight is not None, "--rerank", rerank),
+        ("--rerank-reverse", rerank_reverse, "--rerank", rerank),
+        ("--ensemble-log", ensemble_log, "--ensemble", ensemble),
+    ):
+        if given and not there:
+            raise SaccadeError(f"{option} says nothing without {needs}; name the folder with {needs}, or leave it out")
     mean: Mean = "log-probabilities" if ensemble_log else "probabilities"
     named = {
         "beam": beam,
@@ -146,7 +155,9 @@ def translate(
         device=device,
         mean=mean,
         engine=engine,
-        rerank=None if rerank is None else (str(rerank), rerank_weight, rerank_reverse),
+        rerank=None
+        if rerank is None
+        else (str(rerank), 1.0 if rerank_weight is None else rerank_weight, rerank_reverse),
         glossary=None if glossary is None else str(glossary),
         columns=Columns(prefix_column, constraints_column, tuple(must or ())),
         search=search,

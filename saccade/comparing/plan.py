@@ -36,7 +36,8 @@ class Plan:
         if self.data and not self.scored:
             raise SaccadeError(
                 "--test is missing: give the source and target files that the rows are scored on; while tuning, those "
-                "of --valid are enough"
+                "of --valid are enough. Pairs held out of --data would not do: each row chooses its own, and a trained "
+                "folder may have learned from them"
             )
         if self.test and not self.data:
             raise SaccadeError("--data is missing: give the source and target files that the rows are trained on")

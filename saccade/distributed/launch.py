@@ -3,13 +3,17 @@
 import os
 import sys
 import tempfile
+import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from saccade.errors import SaccadeError
 
 VERDICT = "SACCADE_VERDICT"  # names the file in which a worker leaves an exit status that no restart would change
 FINAL = {2: "refused", 130: "interrupted"}
+PATIENCE = 30.0  # seconds in which the first process of a machine comes to where another one is
 
 
 def launch(arguments: list[str], devices: int, restarts: int) -> None:
@@ -45,6 +49,21 @@ def launch(arguments: list[str], devices: int, restarts: int) -> None:
             del os.environ[VERDICT]
         if verdict.exists():
             sys.exit(int(verdict.read_text()))
+
+
+@contextmanager
+def one_voice() -> Iterator[None]:
+    """What all processes of a machine refuse, the first one says; torchrun ends the others while they wait.
+
+    One that ended at once would have torchrun end the first before it has spoken. What the first does not refuse is
+    said after a while by who does.
+    """
+    try:
+        yield
+    except SaccadeError:
+        if os.environ.get("LOCAL_RANK", "0") != "0":
+            time.sleep(PATIENCE)
+        raise
 
 
 def work() -> None:

@@ -55,6 +55,10 @@ def pool_of(settings: SearchConfig, judges: Sequence[Judge]) -> SearchConfig:
             "leave one of them out"
         )
     candidates = max(settings.beam, settings.n_best) if judges else settings.mbr or settings.n_best
+    if judges and candidates == 1:
+        raise SaccadeError(
+            "search.beam=1 finds one translation, so that reranking has nothing to choose from; raise it (--beam 5)"
+        )
     pool = settings.model_copy(update={"n_best": candidates})
     return pool.model_copy(update={"batch_tokens": settings.batch_tokens * ROWS // max(rows_of(pool), ROWS)})
 

@@ -10,9 +10,11 @@ A number is a run of digits with single separators between them. It *survives* w
    (`3/28/1986` = `28. März 1986`).
 
 A separator may be a decimal sign (the last one) or one between thousands (three digits follow). A run that is neither,
-such as `28.03.1986` or `1.2.3`, is several numbers; `12 500` is one, or two where the translation has two. Digits that
-stand for one number do not stand for another: `5 of 5` needs two. Numbers that the translation has beyond those of the
-source are left alone: they may be words of the source.
+such as `28.03.1986`, is several numbers; `12 500` is one, or two where the translation has two. A *code*, such as
+`2.13.0`, `192.168.0.1` or `978-3-16-148410-0`, is three groups or more with dots, hyphens or colons between them that
+make no date, no time, no thousands and no range of such (`10:00-12:00`): it survives only as it stands, in the digits
+of any script. Digits that stand for one number do not stand for another: `5 of 5` needs two. Numbers that the
+translation has beyond those of the source are left alone: they may be words of the source.
 """
 
 import re
@@ -31,6 +33,9 @@ from saccade.text.spans import UNSPACED
 # A space is a separator where just threes follow it: 12 500.
 _SPACED = r"\d{1,3}(?: \d{3})+(?:[.,٫]\d+)?(?! ?\d)"
 NUMBER = re.compile(rf"(?:(?<!\w)|(?<=[{UNSPACED}]))(?:{_SPACED}|\d+(?:[.,'’٬٫\u00a0\u202f]\d+)*)")
+_JOINED = r"\d++(?:[.:\-]\d++){2,}+"
+_CODE = re.compile(rf"(?:(?<!\w)|(?<=\b[vV])|(?<=[{UNSPACED}])){_JOINED}")
+_WRITTEN_CODE = re.compile(_JOINED)
 _RUN = re.compile(r"\d+(?:[.,'’٬٫\u00a0\u202f ]\d+)*")
 _GROUP = re.compile(r"\d+")
 _CLOCK = re.compile(r"[:.]\d\d(?:[:.]\d\d)?(?:\s*([ap])\.?m\b)?|\s*([ap])\.?m\b", re.IGNORECASE)
@@ -50,15 +55,59 @@ class Found(NamedTuple):
     end: int
 
 
-def numbers_in(text: str) -> list[Found]:
-    """The numbers of a text; a run that is no single number is cut into its groups."""
-    found = []
-    for run in NUMBER.finditer(text):
-        if values(run.group()):
-            found.append(Found(*run.span()))
-        else:
-            found += [Found(run.start() + g.start(), run.start() + g.end()) for g in _GROUP.finditer(run.group())]
-    return found
+def numbers_in(text: str, taken: Sequence[tuple[int, int]] = ()) -> list[Found]:
+    """The numbers of a text; a run that is no single number and no code is cut into its groups.
+
+    `taken` are stretches that are something else: no number is in them, and no code goes across their ends.
+    """
+    runs = (Found(*run.span()) for run in _CODE.finditer(text))
+    codes = [run for run in runs if is_code(text[run.start : run.end]) and not _overlaps(run, taken)]
+    found: list[Found] = []
+    position = 0
+    for code in [*codes, Found(len(text), len(text))]:
+        for run in NUMBER.finditer(text, position, code.start):
+            if values(run.group()):
+                found.append(Found(*run.span()))
+            else:
+                found += [Found(run.start() + g.start(), run.start() + g.end()) for g in _GROUP.finditer(run.group())]
+        found += [code] if code in codes else []
+        position = code.end
+    return [number for number in found if not _overlaps(number, taken)]
+
+
+@lru_cache(1024)
+def is_code(run: str) -> bool:
+    """Whether digits between dots, hyphens and colons stand for nothing that another language writes otherwise."""
+    if not _WRITTEN_CODE.fullmatch(run):
+        return False
+    groups = _GROUP.findall(_ascii(run))
+    signs = [sign for sign in "-:." if sign in run]  # what joins most loosely first: 10:00-12:00, 2:1.5
+    if len(signs) > 1:
+        return any(is_code(part) for part in run.split(signs[0]))
+    return not (_is_date(groups, signs[0]) or _is_time(groups, signs[0]) or _is_thousands(groups, signs[0]))
+
+
+def _is_date(groups: Sequence[str], sign: str) -> bool:
+    if len(groups) != 3 or sign == ":":
+        return False
+    first, middle, last = groups
+    orders = ((first, middle, last), (last, middle, first), (last, first, middle))
+    return any(
+        len(year) in (2, 4) and len(month) <= 2 and len(day) <= 2 and 1 <= int(month) <= 12 and 1 <= int(day) <= 31
+        for year, month, day in orders
+    )
+
+
+def _is_time(groups: Sequence[str], sign: str) -> bool:
+    if len(groups) != 3 or sign == "-":
+        return False
+    return len(groups[0]) <= 2 and int(groups[0]) <= 24 and all(len(g) == 2 and int(g) < 60 for g in groups[1:])
+
+
+def _is_thousands(groups: Sequence[str], sign: str) -> bool:
+    """Not of an address: 192.168.100.200 has four numbers of a byte, none with a zero before it."""
+    address = len(groups) == 4 and all(int(group) < 256 and str(int(group)) == group for group in groups)
+    return sign == "." and len(groups[0]) <= 3 and all(len(group) == 3 for group in groups[1:]) and not address
 
 
 @lru_cache(1024)
@@ -96,7 +145,16 @@ def survivors(
                     result[i] = place
                     break
 
-    meant = [values(source[n.start : n.end]) for n in numbers]
+    texts = [source[n.start : n.end] for n in numbers]
+    codes = [i for i, text in enumerate(texts) if is_code(text)]
+    for i in codes:
+        for run in _WRITTEN_CODE.finditer(target):
+            there = Found(*run.span())
+            if _ascii(run.group()) == _ascii(texts[i]) and not _overlaps(there, [*taken, *used]):
+                used.append(there)
+                result[i] = there
+                break
+    meant = [frozenset[Value]() if i in codes else values(text) for i, text in enumerate(texts)]
     settle(meant)
     settle([_other_clock(source, n) for n in numbers])
     for i in [i for i, place in enumerate(result) if place is None]:

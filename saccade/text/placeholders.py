@@ -60,7 +60,7 @@ class Protection:
         spans = _sweep(text, finders)
         if self.numbers:
             taken = [(span.start, span.end) for span in spans]
-            free = (n for n in numbers_in(text) if not any(n.start < end and start < n.end for start, end in taken))
+            free = numbers_in(text, taken)
             spans += [Span("numbers", n.start, n.end, text[n.start : n.end], text[n.start : n.end]) for n in free]
         return sorted(spans, key=lambda span: span.start)
 
