@@ -345,10 +345,11 @@ def test_a_model_that_is_loaded_anew_translates_what_comes_next_in_a_page_that_s
                 shutil.copy2(path, folder / f"{path.name}.new")
                 (folder / f"{path.name}.new").replace(folder / path.name)
         wait_until(lambda: entry.loaded is not before and entry.card.family == "rnn")
-        page.fill("#source", OTHER)
+        page.fill("#source", f"{TEXT}\n{OTHER}")
+        # The first line too, which was there already: a text is of one model.
         page.wait_for_function(
-            "text => document.querySelector('.output').innerText.trim() === text",
-            arg=world.second.translate(OTHER).text,
+            "text => document.querySelector('.output').innerText.trim().replace(/\\n+/g, '\\n') === text",
+            arg="\n".join(translation.text for translation in world.second.translate([TEXT, OTHER])),
         )
         assert page.evaluate("window.opened")
         page.context.close()

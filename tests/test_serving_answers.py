@@ -123,6 +123,7 @@ def test_a_stream_gives_parts_then_results_then_done(served, translator):
         events = events_of(response)
     kinds = [kind for kind, _ in events]
     assert kinds[-1] == "done"
+    assert events[-1][1]["version"]
     assert kinds.count("result") == 2
     assert "part" in kinds
     final = {data["index"]: data["translations"][0]["text"] for kind, data in events if kind == "result"}

@@ -97,6 +97,12 @@ class Part(Shape):
     text: str
 
 
+class Done(Shape):
+    """The end of a stream of events."""
+
+    version: str = Field(description="Of the model that answered: another one when its folder has changed since.")
+
+
 class TranslateAnswer(Shape):
     """The answer to a request, in the order of its texts."""
 

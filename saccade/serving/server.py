@@ -16,7 +16,7 @@ from saccade.serving.model import Model, State
 from saccade.serving.pool import Entry, Loaded, ModelPool
 from saccade.serving.problems import Busy, NotFound, TooLarge
 from saccade.serving.question import Question
-from saccade.serving.schemas import Result
+from saccade.serving.schemas import Done, Result
 from saccade.serving.settings import ServingSettings
 from saccade.serving.told import Told
 from saccade.serving.watch import Watch
@@ -109,8 +109,8 @@ class Server:
 
     async def stream(
         self, texts: Sequence[str], model: str | None = None, told: Told | None = None, client: str = ""
-    ) -> AsyncGenerator[Event, None]:
-        """Parts as they are written and results as they are finished. Close it (`aclosing`), and the work stops."""
+    ) -> AsyncGenerator[Event | Done, None]:
+        """Parts as they are written, results as they are finished, the end. Close it (`aclosing`), and work stops."""
         deadline, entry = self.deadline(), self.pool.named(model)
         question = self._question(texts, entry, told, client, streamed=True)
         with self.counted():
@@ -121,6 +121,7 @@ class Server:
                 async with aclosing(events_of(asking, len(question.left))) as events:
                     async for event in events:
                         yield event
+                yield Done(version=loaded.version)
 
     def _question(self, texts: Sequence[str], entry: Entry, told: Told | None, client: str, streamed: bool) -> Question:
         texts, told = [mended(text) for text in texts], told or Told()

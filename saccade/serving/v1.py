@@ -15,10 +15,12 @@ from saccade.serving.problems import NotFound, Wrong, as_refused
 from saccade.serving.schemas import (
     Alternatives,
     AlternativesRequest,
+    Done,
     LookRequest,
     Models,
     Part,
     Problem,
+    Result,
     StreamProblem,
     TranslateAnswer,
     TranslateRequest,
@@ -56,6 +58,7 @@ def told_by(request: TranslateRequest) -> Told:
     )
 
 
+EVENTS: dict[type[BaseModel], str] = {Part: "part", Result: "result", Done: "done"}
 STREAMED: dict[int | str, dict[str, Any]] = {200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}}
 
 
@@ -87,20 +90,17 @@ async def _events(server: Server, texts: list[str], model: str, told: Told, clie
     try:
         async with aclosing(server.stream(texts, model, told, client)) as events:
             async for event in events:
-                yield sse("part" if isinstance(event, Part) else "result", event)
+                yield sse(EVENTS[type(event)], event)
     except Exception as error:
         refused = as_refused(error)
         if refused is None:
             raise
         yield sse("error", StreamProblem(error=str(refused), status=refused.status, retry_after=refused.retry_after))
-        return
-    yield sse("done")
 
 
-def sse(event: str, data: BaseModel | None = None) -> str:
+def sse(event: str, data: BaseModel) -> str:
     """One server-sent event."""
-    shown = "{}" if data is None else json.dumps(data.model_dump(mode="json"), ensure_ascii=False)
-    return f"event: {event}\ndata: {shown}\n\n"
+    return f"event: {event}\ndata: {json.dumps(data.model_dump(mode='json'), ensure_ascii=False)}\n\n"
 
 
 @router.post("/alternatives", responses=PROBLEMS)

@@ -12,6 +12,7 @@ export class Translation {
   #cache = new Map();
   #abort = null;
   #timer = 0;
+  #versions = new Map(); // of the model that answered last, by its name
 
   constructor() {
     this.model = null; // its card
@@ -48,8 +49,10 @@ export class Translation {
     this.onupdate?.(new Set(missing));
     if (!missing.length) return this.ondone?.();
     try {
-      await this.#askAll(missing, abort);
-      if (!abort.signal.aborted) this.ondone?.();
+      const changed = await this.#askAll(missing, abort);
+      if (abort.signal.aborted) return;
+      if (changed) return this.again(); // what stands there of the model before is translated anew
+      this.ondone?.();
     } catch (error) {
       if (abort.signal.aborted || error.name === "AbortError") return;
       this.#failed(error instanceof Problem ? error : new Problem(0, String(error.message ?? error)));
@@ -109,10 +112,11 @@ export class Translation {
   // A line that is refused does not keep the others from being translated. The server counts those that it was sent.
   async #askAll(missing, abort) {
     let refused = null;
+    let changed = false;
     let rest = missing;
     while (rest.length) {
       try {
-        await this.#ask(rest.slice(0, AT_ONCE), abort);
+        changed = this.#isNew(await this.#ask(rest.slice(0, AT_ONCE), abort), rest.slice(0, AT_ONCE)) || changed;
         rest = rest.slice(AT_ONCE);
       } catch (error) {
         const named = error instanceof Problem && error.wait === null && error.message.match(/^line (\d+): /);
@@ -124,6 +128,18 @@ export class Translation {
       }
     }
     if (refused) throw refused;
+    return changed;
+  }
+
+  // Whether another model of that name has answered than the one before, whose answers are then forgotten.
+  #isNew(version, answered) {
+    if (!version) return false; // called off
+    const before = this.#versions.get(this.model.name);
+    this.#versions.set(this.model.name, version);
+    if (!before || version === before) return false;
+    const fresh = answered.map((line) => this.#key(this.lines[line])).map((key) => [key, this.#cache.get(key)]);
+    this.#cache = new Map(fresh.filter(([, known]) => known));
+    return true;
   }
 
   async #ask(missing, abort) {
@@ -131,15 +147,16 @@ export class Translation {
     const begins = texts.map((text) => this.prefixes.get(text) ?? "");
     const body = { text: texts, model: this.model.name, alignments: true, stream: true, ...this.told };
     if (begins.some(Boolean)) body.prefix = begins;
-    let finished = false;
+    let finished = null;
     for await (const { event, data } of events("v1/translate", body, abort.signal)) {
-      if (abort.signal.aborted) return;
+      if (abort.signal.aborted) return null;
       if (event === "part") this.onpart?.(missing[data.index], data.text);
       else if (event === "result") this.#keep(missing[data.index], data);
       else if (event === "error") throw problem(data.status, data.error, data.retry_after);
-      else if (event === "done") finished = true;
+      else if (event === "done") finished = data;
     }
     if (!finished) throw new Problem(0, t("cut"), 2);
+    return finished.version;
   }
 
   #keep(line, { translations, notes }) {
