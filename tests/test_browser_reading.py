@@ -341,17 +341,21 @@ def test_a_file_goes_in_and_its_translation_comes_out(visit: Open, world: World)
 
 def test_files_that_are_dropped_are_translated_each_by_the_languages_that_are_said(visit: Open, world: World) -> None:
     page = visit()
+
+    def said(how: str) -> None:
+        page.wait_for_function("how => document.getElementById('how').innerText === how", arg=how)
+
     page.select_option("#from", "de")
     page.click("nav a[data-view=files]")
-    assert page.inner_text("#how") == "German → English"
+    said("German → English")
     page.click("nav a[data-view=translate]")
     page.click("#swap")
     page.click("nav a[data-view=files]")
-    assert page.inner_text("#how") == "English → German"
+    said("English → German")
     page.click("#open-rules")
     page.fill("#banned", "Mai")
     page.keyboard.press("Escape")
-    assert page.inner_text("#how") == "English → German · glossary and rules hold for typed texts only"
+    said("English → German · glossary and rules hold for typed texts only")
     page.evaluate(
         "([text, html]) => { const dataTransfer = new DataTransfer();"
         " dataTransfer.items.add(new File([text], 'a.txt')); dataTransfer.items.add(new File([html], 'b.html'));"

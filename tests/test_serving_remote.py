@@ -144,6 +144,8 @@ def test_a_process_that_hears_nothing_is_ended_and_started_anew(trained, monkeyp
                 httpx.post(f"{served.url}/v1/translate", json={"text": "Tuesday"}, timeout=0.2)
         assert served.metric("saccade_requests_total") > 0  # though the model does not say how it stands
         wait_until(lambda: not stuck.is_running() or stuck.status() == psutil.STATUS_ZOMBIE)
+        (entry,) = served.server.pool.entries.values()
+        wait_until(lambda: entry.loaded is None or entry.loaded.model.gone)  # its end is heard a moment later
         served.warm()
         assert served.texts("Tuesday")
         assert child_of(served).pid != stuck.pid
