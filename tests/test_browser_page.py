@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from served import serving, wait_until
-from visiting import OTHER, TEXT, WORDS, Open, World, lit, settled, shown, visit, world, write
+from visiting import OTHER, TEXT, WORDS, Open, World, go, lit, settled, shown, visit, world, write
 
 __all__ = ["visit", "world"]  # fixtures
 
@@ -108,7 +108,7 @@ def test_going_back_shows_the_view_before_and_the_text_is_still_there(visit: Ope
     page = visit()
     write(page, TEXT)
     for view in ("compare", "files"):
-        page.click(f"nav a[data-view={view}]")
+        go(page, view)
     assert page.title() == "Files – Saccade"
     page.go_back()
     page.go_back()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from served import serving
-from visiting import OTHER, TEXT, Open, World, settled, shown, visit, world, write
+from visiting import OTHER, TEXT, Open, World, go, settled, shown, visit, world, write
 
 import saccade.looking
 from saccade.folder import WEIGHTS, load
@@ -276,7 +276,7 @@ def test_the_browsers_language_is_spoken(visit: Open, locale: str, word: str) ->
     assert page.inner_text("nav a[data-view=compare]") == word
     assert page.evaluate("document.documentElement.lang") == locale[:2]
     assert page.title().endswith(" – Saccade")
-    page.click("nav a[data-view=compare]")
+    go(page, "compare")
     page.wait_for_function("word => document.title === `${word} – Saccade`", arg=word)
 
 
@@ -346,11 +346,11 @@ def test_files_that_are_dropped_are_translated_each_by_the_languages_that_are_sa
         page.wait_for_function("how => document.getElementById('how').innerText === how", arg=how)
 
     page.select_option("#from", "de")
-    page.click("nav a[data-view=files]")
+    go(page, "files")
     said("German → English")
-    page.click("nav a[data-view=translate]")
+    go(page, "translate")
     page.click("#swap")
-    page.click("nav a[data-view=files]")
+    go(page, "files")
     said("English → German")
     page.click("#open-rules")
     page.fill("#banned", "Mai")
@@ -441,7 +441,7 @@ def test_a_run_that_cannot_translate_yet_is_watched_until_it_can(visit: Open, tr
         assert not page.is_visible("nav a[data-view=translate]")
         shutil.copytree(trained, run, dirs_exist_ok=True)
         page.wait_for_selector(".sample canvas")
-        page.click("nav a[data-view=translate]")
+        go(page, "translate")
         write(page, TEXT)
         assert shown(page)
 

@@ -83,6 +83,12 @@ def at_home(url: str) -> bool:
     return url.startswith(("http://127.0.0.1:", "blob:http://127.0.0.1:", "data:"))
 
 
+def go(page: "Page", view: str) -> None:
+    """Clicks on a view and waits until it is the one that is shown."""
+    page.click(f"nav a[data-view={view}]")
+    page.wait_for_selector(f"body[data-view={view}]")
+
+
 def write(page: "Page", text: str) -> None:
     """Types a text and waits until its translation is whole."""
     page.fill("#source", text)
