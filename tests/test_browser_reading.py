@@ -115,9 +115,11 @@ def test_on_a_phone_the_side_panel_keeps_the_keyboard_from_what_it_covers(visit:
     page.keyboard.press("Shift+Tab")
     assert not page.evaluate(outside)
     page.set_viewport_size({"width": 1280, "height": 844})  # there it lies beside the text
+    page.wait_for_selector("main:not([inert])")
     page.focus("#source")
     assert page.evaluate(outside)
     page.set_viewport_size({"width": 390, "height": 844})
+    page.wait_for_selector("main[inert]")
     page.keyboard.press("Escape")
     assert "see" in page.evaluate("document.activeElement.className")
 
