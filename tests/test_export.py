@@ -82,8 +82,11 @@ def engine_of(translator, place):
 def exported(folder_of, tmp_path):
     """Gives a translator with torch and an export of it, loaded."""
 
-    def make(name: str, quantization: str = "float32"):
+    def make(name: str, quantization: str = "float32", flat: float = 1.0):
+        """`flat`: how much less sure of its words the model is made."""
         translator = saccade.load(folder_of(name), engine="torch")
+        if flat != 1:
+            translator.model.decoder.norm.weight.data.mul_(flat)
         place = tmp_path / quantization
         to_ctranslate2.write(translator.model, translator.tokenizers, place, quantization)
         return translator, engine_of(translator, place)
@@ -115,9 +118,7 @@ def test_ctranslate2_finds_the_same_tokens_greedy_and_beam(name, exported):
             translator,
             sources,
             settings,
-            lambda jobs, settings: [
-                found[0].tokens if found else None for found in engine.searched(jobs, settings, patience=3.0)
-            ],
+            lambda jobs, settings: [found[0].tokens if found else None for found in engine.searched(jobs, settings)],
             renormalise=True,
         )
         assert not agreement.different
@@ -125,6 +126,20 @@ def test_ctranslate2_finds_the_same_tokens_greedy_and_beam(name, exported):
         assert agreement.compared > 20, "too many came to their limit for this to mean anything"
     found = engine.searched(translator.jobs(sources, greedy), greedy)
     assert len({tuple(hypotheses[0].tokens) for hypotheses in found if hypotheses}) > 8, "they all say the same"
+
+
+def test_a_length_penalty_does_not_make_an_export_differ(exported):
+    translator, engine = exported("pre-norm", flat=0.15)
+    settings = translator.config.search.model_copy(update={"length_penalty": 2.0})
+    for search in searches(settings):
+        agreement = verify(
+            translator,
+            encoded(translator),
+            search,
+            lambda jobs, settings: [found[0].tokens if found else None for found in engine.searched(jobs, settings)],
+            renormalise=True,
+        )
+        assert agreement.equal + agreement.tied == agreement.compared > 20
 
 
 @every_variant

@@ -121,13 +121,9 @@ class CTranslate2Engine:
         jobs: Sequence[Job],
         settings: SearchConfig,
         progress: Progress | None = None,
-        patience: float | None = None,
     ) -> list[list[Hypothesis]]:
-        """What its own search finds, with its own log-probabilities; nothing for a sentence that it cannot do.
-
-        `patience`: more than the settings need, to have more to choose from; what it finds is the same.
-        """
-        results, effort = self._results(jobs, settings, progress, patience)
+        """What its own search finds, with its own log-probabilities; nothing for a sentence that it cannot do."""
+        results, effort = self._results(jobs, settings, progress)
         found: list[list[Hypothesis]] = [[]] * len(jobs)
         for i, result in results:
             found[i] = self._hypotheses(result, jobs[i].limit, settings, effort)
@@ -138,10 +134,9 @@ class CTranslate2Engine:
         jobs: Sequence[Job],
         settings: SearchConfig,
         progress: Progress | None = None,
-        patience: float | None = None,
     ) -> tuple[Iterator[tuple[int, Any]], "Effort"]:
         """What it says to the sentences that it can do, by their place among the jobs."""
-        effort = Effort.of(settings, patience)
+        effort = Effort.of(settings)
         sources, limits = [job.source for job in jobs], [job.limit for job in jobs]
         fits = [i for i in longest_first(sources) if _fits(jobs[i])]
         running = []
@@ -186,14 +181,11 @@ class CTranslate2Engine:
         lengths = [len(symbols) for symbols in result.hypotheses]
         if max(lengths) >= limit:
             return []
-        # A hypothesis of n tokens ended at step n: our rule stops at the step at which the beam is full of them.
-        last = sorted(lengths)[settings.beam - 1] if effort.stops_at_beam else limit
         ids, ours, made = self._ids, Beam(1, settings.length_penalty), []
         for symbols, score, length in zip(result.hypotheses, result.scores, lengths, strict=True):
-            if length <= last:
-                log_prob = score * length**effort.divided
-                ranked = ours.divide(log_prob, length) if settings.beam > 1 else log_prob
-                made.append(Hypothesis([ids[symbol] for symbol in symbols[:-1]], log_prob, float(ranked)))
+            log_prob = score * length**effort.divided
+            ranked = ours.divide(log_prob, length) if settings.beam > 1 else log_prob
+            made.append(Hypothesis([ids[symbol] for symbol in symbols[:-1]], log_prob, float(ranked)))
         made.sort(key=lambda hypothesis: -hypothesis.score)
         return made[: settings.n_best]
 
@@ -236,12 +228,11 @@ class Effort(NamedTuple):
     patience: float = 1.0
     hypotheses: int = 1
     divided: float = 0.0
-    stops_at_beam: bool = False
 
     @classmethod
-    def of(cls, settings: SearchConfig, patience: float | None) -> "Effort":
+    def of(cls, settings: SearchConfig) -> "Effort":
         safe = settings.early_stopping == "safe"
         if settings.beam == 1 or (safe and settings.length_penalty == 0 and settings.n_best == 1):
             return cls()  # without a length penalty it stops when the best of all has ended: proved, as ours
-        patience = patience or (PATIENCE if safe else 1.0)
-        return cls(patience, round(settings.beam * patience), settings.length_penalty / 2 or NEARLY_ZERO, not safe)
+        patience = PATIENCE if safe else 1.0
+        return cls(patience, round(settings.beam * patience), settings.length_penalty / 2 or NEARLY_ZERO)

@@ -128,7 +128,7 @@ def _to_ctranslate2(task: Task, place: Path) -> dict[str, Any]:
     )
 
     def theirs(jobs: Sequence[Job], settings: SearchConfig) -> Answers:
-        return [found[0].tokens if found else None for found in engine.searched(jobs, settings, patience=3.0)]
+        return [found[0].tokens if found else None for found in engine.searched(jobs, settings)]
 
     agreements = []
     for settings in searches(translator.config.search):
@@ -206,8 +206,7 @@ def _to_huggingface(task: Task, place: Path) -> dict[str, Any]:
 
     agreements = []
     for settings in searches(translator.config.search):
-        # Its length penalty is another, so that both do without.
-        agreements.append(verify(translator, sources, settings.model_copy(update={"length_penalty": 0.0}), theirs))
+        agreements.append(verify(translator, sources, settings, theirs))
         task.display.say(f"verified {agreements[-1]}")
     demand(agreements, "huggingface")
     return {

@@ -62,8 +62,11 @@ def renormalised(log_probs: Tensor, prefixes: Prefixes) -> Tensor:
 
 
 def searches(settings: SearchConfig) -> list[SearchConfig]:
-    """Greedy, and the folder's beam, stopped as every program can stop it."""
-    plain = {"n_best": 1, "coverage_penalty": 0.0, "early_stopping": "beam"}
+    """Greedy, and the folder's beam, stopped as every program can stop it.
+
+    Without a length penalty: each program has another, and by its own it chooses what it hands out of that which ended.
+    """
+    plain = {"n_best": 1, "coverage_penalty": 0.0, "length_penalty": 0.0, "early_stopping": "beam"}
     beam = settings.beam if settings.beam > 1 else 5
     return [settings.model_copy(update=plain | {"beam": 1}), settings.model_copy(update=plain | {"beam": beam})]
 
