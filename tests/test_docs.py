@@ -1,5 +1,6 @@
 """The words of the project are true: every command shown is run, every page builds, every recipe loads."""
 
+import json
 import os
 import re
 import shutil
@@ -137,6 +138,21 @@ def test_every_command_and_python_block_shown_runs(page, workplace, check_runs):
                 if "--restart" not in command:
                     shutil.rmtree(workplace / out, ignore_errors=True)
             check_runs(brief(command), workplace, installed=page == INSTALLED)
+
+
+def test_the_service_and_the_container_start_what_there_is(command):
+    (service,), (container,) = blocks("docs/serving.md", "ini"), blocks("docs/serving.md", "dockerfile")
+    (started,) = re.findall(r"^ExecStart=(.+)$", service, re.MULTILINE)
+    (said,) = re.findall(r"^CMD (.+)$", container, re.MULTILINE)
+    known = command("serve", "--help").out
+    for words in (started.split(), json.loads(said)):
+        assert Path(words[0]).name == "saccade"
+        assert words[1] == "serve"
+        for option in (word for word in words if word.startswith("--")):
+            assert f"{option} " in known, option
+    copied = re.findall(r"^COPY (.+) \S+$", container, re.MULTILINE)
+    for name in " ".join(copied).split():
+        assert (ROOT / name).exists() or name.startswith("runs/"), name
 
 
 def test_every_benchmark_that_is_shown_exists():
