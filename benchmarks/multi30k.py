@@ -88,8 +88,9 @@ def plan_for(arguments: argparse.Namespace, protocol: str) -> Plan:
 
 
 def on_test(row: Row, arguments: argparse.Namespace, display: Display) -> None:
-    """Score the seeds of the chosen row on the test set, by both protocols."""
-    for protocol, (_, tokenize) in PROTOCOLS.items():
+    """Score the seeds of the chosen row on the test set, by each protocol."""
+    for protocol in arguments.protocol:
+        _, tokenize = PROTOCOLS[protocol]
         plan = plan_for(arguments, protocol)
         path = arguments.out / f"test-{row.name}-{protocol}.json"
         if path.exists():
@@ -129,6 +130,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1, help="trained at the same time")
     parser.add_argument("--device", help="cpu, cuda, cuda:1; default: the best there is")
     parser.add_argument("--test", metavar="NAME", help="score this one on the test set: once, at the end")
+    parser.add_argument(
+        "--protocol", nargs="+", choices=PROTOCOLS, default=list(PROTOCOLS), help="of --test; default: both"
+    )
     arguments = parser.parse_intermixed_args()
     name = f"multi30k-{arguments.source}-{arguments.target}"
     arguments.recipe = arguments.recipe or RECIPES / f"{name}-best.yaml"
