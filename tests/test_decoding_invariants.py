@@ -266,6 +266,25 @@ def test_steps_captured_under_autocast_serve_autocast_alone(first):
     assert found(model, not first) == expected
 
 
+@torch.inference_mode()
+def test_what_is_captured_under_autocast_reads_the_weights_themselves(monkeypatch):
+    """Not casts of them, which autocast would keep until it ends, and a graph would read for good."""
+    model, kept = make("transformer post-norm").float(), []
+    encode = type(model).encode
+
+    def seen(*given):
+        kept.append(torch.is_autocast_cache_enabled())
+        return encode(*given)
+
+    monkeypatch.setattr(type(model), "encode", seen)
+    batch = collate([(s, []) for s in sentences([5, 9], seed=1)], range(2))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert replayed(model, batch.source, batch.source_mask, Greedy(), torch.tensor([5, 6]), DEFAULT_RULES)
+        assert torch.is_autocast_cache_enabled()
+    assert kept
+    assert not any(kept)
+
+
 def test_what_is_captured_goes_with_its_model():
     model = make("transformer pre-norm")
     source = torch.randint(4, 20, (2, 5))

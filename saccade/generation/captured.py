@@ -15,6 +15,7 @@ import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache
 from threading import Lock
@@ -79,7 +80,7 @@ def replayed(
         forbidden,
         torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None,
     )
-    with _ALONE, torch.cuda.device_of(weight):
+    with _ALONE, torch.cuda.device_of(weight), _rounding(device, form.rounded):
         kept = _CAPTURES.setdefault(model, OrderedDict())
         stamp = (weight.data_ptr(), device)
         if form in kept and kept[form].stamp != stamp:  # the model has moved since
@@ -103,6 +104,12 @@ def replayed(
 _CAPTURES: "WeakKeyDictionary[EncoderDecoder, OrderedDict[Form, Captured]]" = WeakKeyDictionary()
 _FAILED: "WeakKeyDictionary[EncoderDecoder, bool]" = WeakKeyDictionary()
 _ALONE = Lock()  # storage that is fixed serves one call at a time
+
+
+def _rounding(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager[object]:
+    """Autocast as it is, but for the casts of weights that it keeps: they are gone when it ends, and a graph that read
+    them would go on reading where they were."""
+    return nullcontext() if dtype is None else torch.autocast(device.type, dtype, cache_enabled=False)
 
 
 def _capturable(model: EncoderDecoder, search: Search, rules: Sequence[Rule]) -> tuple[int, ...] | None:
