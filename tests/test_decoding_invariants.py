@@ -16,6 +16,7 @@ from test_invariants import answers, assert_same, forced
 import saccade
 from saccade.attention.multihead import Joint, KeyValue, Step
 from saccade.data.batching import collate
+from saccade.generation import captured
 from saccade.generation.captured import Captured, replayed
 from saccade.generation.loop import generate
 from saccade.generation.rules import DEFAULT_RULES, forbid, no_specials
@@ -264,6 +265,20 @@ def test_steps_captured_under_autocast_serve_autocast_alone(first):
     expected = found(make("transformer post-norm").float(), not first)
     assert found(model, first) != expected
     assert found(model, not first) == expected
+
+
+@pytest.mark.parametrize("kind", SEARCHES)
+@torch.inference_mode()
+def test_a_step_that_is_not_needed_changes_no_result(kind):
+    """A GPU is a step ahead of what is known, and results are read while it takes that step."""
+    model = make("transformer post-norm").float()
+    batch = collate([(s, []) for s in sentences([5, 9, 2, 14], seed=1)], range(4))
+    limits = torch.tensor([13, 21, 7, 30])
+    expected = replayed(model, batch.source, batch.source_mask, SEARCHES[kind], limits, DEFAULT_RULES)
+    (kept,) = captured._CAPTURES[model].values()
+    for _ in range(2):
+        kept._step_over(32)()
+        assert kept.search.results()[:4] == expected
 
 
 @torch.inference_mode()

@@ -242,13 +242,23 @@ class Captured:
 
     def run(self, source: Tensor, mask: Tensor, limits: Tensor, longest: int) -> list[list[Hypothesis]]:
         """`longest`: the largest of the limits."""
+        self.answers.wait()
         self.given.send(source, mask, limits)
         self.begin()
-        for position in range(longest):
+        with self._aside() if self._take(longest) else nullcontext():
+            return self.search.results()[: source.size(0)]
+
+    def _take(self, most: int) -> bool:
+        """Steps, until all is known to be done; False: as many as there can be, and the last may be under way."""
+        for position in range(most):
             self._step_over(min(-(-(position + 1) // WINDOW) * WINDOW, self.form.positions))()
             if self.answers.ask(position):
-                break
-        return self.search.results()[: source.size(0)]
+                return True
+        return False
+
+    def _aside(self) -> AbstractContextManager[object]:
+        """Where results are read beside a step that is under way: it was not needed, and changes none of them."""
+        return torch.cuda.stream(_stream_of(self.device)) if self.capture else nullcontext()
 
 
 @cache
@@ -292,8 +302,13 @@ class _Answers:
         self.done = done  # (N,)
         self.places = [_place(done.numel()) for _ in range(BEHIND + 1) if behind]
 
+    def wait(self) -> None:
+        """What comes next comes after the last step of before, on whatever stream that was."""
+        for _, arrived in self.places:
+            arrived.wait()
+
     def ask(self, number: int) -> bool:
-        """After step `number`."""
+        """After step `number`, as far as is known: whether all is done."""
         if not self.places:
             return bool(self.done.all())
         answer, arrived = self.places[number % len(self.places)]
