@@ -345,3 +345,20 @@ def test_what_cannot_be_captured_is_left_to_the_loop():
     assert not captured(Greedy(), (no_specials,)), "without a limit nothing says how long to go on"
     assert not captured(Greedy(), model=make("rnn bahdanau"))
     assert not captured(Greedy(), model=make("transformer causal decoder-only"))
+
+
+def test_what_is_rounded_for_a_gpu_follows_weights_that_have_changed(trained, monkeypatch):
+    """A run whose search is in bf16 validates again and again, with one translator."""
+    translator = saccade.load(trained)
+    monkeypatch.setattr(type(translator), "device", torch.device("cuda"))  # for `search.precision`: nothing goes there
+    text = "a dog"
+    first = translator.translate(text, precision="bf16")
+    rounded = translator._in_bf16
+    with torch.no_grad():
+        for weight in translator.model.parameters():
+            weight.mul_(0.5)
+    translator.renew()
+    assert translator._in_bf16 is rounded  # whose steps are captured
+    fresh = copy.deepcopy(translator.model).to(torch.bfloat16)
+    assert all(map(torch.equal, rounded.parameters(), fresh.parameters()))
+    assert translator.translate(text, precision="bf16").score != first.score
