@@ -250,6 +250,32 @@ def test_on_a_gpu_captured_steps_find_what_a_cpu_finds_wherever_the_sources_are(
                 assert [h.log_prob for h in one] == pytest.approx([h.log_prob for h in other], abs=1e-3)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("kind", SEARCHES)
+@pytest.mark.parametrize("rounded", [False, True])
+def test_on_a_gpu_captured_steps_follow_weights_that_change(kind, rounded):
+    """As from one validation of a run to the next, which may be under autocast; and they answer the same every time."""
+    model = make("transformer post-norm").float().cuda()
+    batch = collate([(s, []) for s in sentences([5, 9, 2, 14], seed=1)], range(4))
+    limits = torch.tensor([13, 21, 7, 31])
+
+    def found(model):
+        with torch.autocast("cuda", torch.bfloat16, enabled=rounded), warnings.catch_warnings():
+            warnings.filterwarnings("error", message="a step could not be captured|Triton cannot be used")
+            return generate(model, batch.source, batch.source_mask, SEARCHES[kind], limits)
+
+    before = found(model)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(0.8)
+    expected = found(copy.deepcopy(model))
+    assert expected != before
+    for _ in range(20):
+        for one, other in zip(found(model), expected, strict=True):
+            assert [h.tokens for h in one] == [h.tokens for h in other]
+            assert [h.log_prob for h in one] == pytest.approx([h.log_prob for h in other], abs=1e-3)
+
+
 @pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
 @torch.inference_mode()
 def test_steps_captured_under_autocast_serve_autocast_alone(first):
