@@ -114,6 +114,13 @@ class Translator:
     def _in_bf16(self) -> EncoderDecoder:
         return copy.deepcopy(self.model).to(torch.bfloat16).eval()
 
+    @torch.no_grad()
+    def renew(self) -> None:
+        """The weights of the model have changed: what was made of them follows, where it is."""
+        if "_in_bf16" in self.__dict__:
+            for rounded, own in zip(self._in_bf16.parameters(), self.model.parameters(), strict=True):
+                rounded.copy_(own)
+
     @property
     def never_written(self) -> list[int]:
         """Pieces of the target that no translation has, beside the special ones."""

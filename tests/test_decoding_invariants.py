@@ -16,6 +16,7 @@ from test_invariants import answers, assert_same, forced
 import saccade
 from saccade.attention.multihead import Joint, KeyValue, Step
 from saccade.data.batching import collate
+from saccade.generation import captured
 from saccade.generation.captured import Captured, replayed
 from saccade.generation.loop import generate
 from saccade.generation.rules import DEFAULT_RULES, forbid, no_specials
@@ -249,6 +250,32 @@ def test_on_a_gpu_captured_steps_find_what_a_cpu_finds_wherever_the_sources_are(
                 assert [h.log_prob for h in one] == pytest.approx([h.log_prob for h in other], abs=1e-3)
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.parametrize("kind", SEARCHES)
+@pytest.mark.parametrize("rounded", [False, True])
+def test_on_a_gpu_captured_steps_follow_weights_that_change(kind, rounded):
+    """As from one validation of a run to the next, which may be under autocast; and they answer the same every time."""
+    model = make("transformer post-norm").float().cuda()
+    batch = collate([(s, []) for s in sentences([5, 9, 2, 14], seed=1)], range(4))
+    limits = torch.tensor([13, 21, 7, 31])
+
+    def found(model):
+        with torch.autocast("cuda", torch.bfloat16, enabled=rounded), warnings.catch_warnings():
+            warnings.filterwarnings("error", message="a step could not be captured|Triton cannot be used")
+            return generate(model, batch.source, batch.source_mask, SEARCHES[kind], limits)
+
+    before = found(model)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(0.8)
+    expected = found(copy.deepcopy(model))
+    assert expected != before
+    for _ in range(20):
+        for one, other in zip(found(model), expected, strict=True):
+            assert [h.tokens for h in one] == [h.tokens for h in other]
+            assert [h.log_prob for h in one] == pytest.approx([h.log_prob for h in other], abs=1e-3)
+
+
 @pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
 @torch.inference_mode()
 def test_steps_captured_under_autocast_serve_autocast_alone(first):
@@ -264,6 +291,39 @@ def test_steps_captured_under_autocast_serve_autocast_alone(first):
     expected = found(make("transformer post-norm").float(), not first)
     assert found(model, first) != expected
     assert found(model, not first) == expected
+
+
+@pytest.mark.parametrize("kind", SEARCHES)
+@torch.inference_mode()
+def test_a_step_that_is_not_needed_changes_no_result(kind):
+    """A GPU is a step ahead of what is known, and results are read while it takes that step."""
+    model = make("transformer post-norm").float()
+    batch = collate([(s, []) for s in sentences([5, 9, 2, 14], seed=1)], range(4))
+    limits = torch.tensor([13, 21, 7, 30])
+    expected = replayed(model, batch.source, batch.source_mask, SEARCHES[kind], limits, DEFAULT_RULES)
+    (kept,) = captured._CAPTURES[model].values()
+    for _ in range(2):
+        kept._step_over(32)()
+        assert kept.search.results()[:4] == expected
+
+
+@torch.inference_mode()
+def test_what_is_captured_under_autocast_reads_the_weights_themselves(monkeypatch):
+    """Not casts of them, which autocast would keep until it ends, and a graph would read for good."""
+    model, kept = make("transformer post-norm").float(), []
+    encode = type(model).encode
+
+    def seen(*given):
+        kept.append(torch.is_autocast_cache_enabled())
+        return encode(*given)
+
+    monkeypatch.setattr(type(model), "encode", seen)
+    batch = collate([(s, []) for s in sentences([5, 9], seed=1)], range(2))
+    with torch.autocast("cpu", torch.bfloat16):
+        assert replayed(model, batch.source, batch.source_mask, Greedy(), torch.tensor([5, 6]), DEFAULT_RULES)
+        assert torch.is_autocast_cache_enabled()
+    assert kept
+    assert not any(kept)
 
 
 def test_what_is_captured_goes_with_its_model():
@@ -311,3 +371,20 @@ def test_what_cannot_be_captured_is_left_to_the_loop():
     assert not captured(Greedy(), (no_specials,)), "without a limit nothing says how long to go on"
     assert not captured(Greedy(), model=make("rnn bahdanau"))
     assert not captured(Greedy(), model=make("transformer causal decoder-only"))
+
+
+def test_what_is_rounded_for_a_gpu_follows_weights_that_have_changed(trained, monkeypatch):
+    """A run whose search is in bf16 validates again and again, with one translator."""
+    translator = saccade.load(trained)
+    monkeypatch.setattr(type(translator), "device", torch.device("cuda"))  # for `search.precision`: nothing goes there
+    text = "a dog"
+    first = translator.translate(text, precision="bf16")
+    rounded = translator._in_bf16
+    with torch.no_grad():
+        for weight in translator.model.parameters():
+            weight.mul_(0.5)
+    translator.renew()
+    assert translator._in_bf16 is rounded  # whose steps are captured
+    fresh = copy.deepcopy(translator.model).to(torch.bfloat16)
+    assert all(map(torch.equal, rounded.parameters(), fresh.parameters()))
+    assert translator.translate(text, precision="bf16").score != first.score

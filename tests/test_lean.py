@@ -9,7 +9,7 @@ from models_under_test import TRANSFORMER
 
 from saccade.config import Config
 from saccade.models.build import build_model, with_shape
-from saccade.models.lean import Absorbed, lean, on_gpu
+from saccade.models.lean import Absorbed, Lean, lean, on_gpu
 from saccade.models.packing import can_pack, pack
 
 pytestmark = pytest.mark.skipif(not can_pack(), reason="this torch cannot pack weights")
@@ -106,6 +106,18 @@ def test_what_trains_or_needs_more_than_these_calls_goes_through_its_layers():
         assert lean(list(packed("model.positions=rotary").decoder.layers)) is None
         assert lean(list(packed("model.key_heads=2").decoder.layers)) is None
         assert lean(list(lively().decoder.layers)) is None
+
+
+@torch.inference_mode()
+def test_on_a_gpu_nobody_asks_in_what_order_a_processor_reads_weights(monkeypatch):
+    """To find it out a function is compiled, while the first sentence waits; and layers of one order serve all rows."""
+    model = lively()
+    monkeypatch.setattr("saccade.models.transformer.lean", lambda layers: flat)
+    monkeypatch.setattr("saccade.models.lean.order_for", lambda rows: pytest.fail("asked"))
+    flat = Lean(list(model.decoder.layers), on_gpu)
+    for sentences in (1, 9):
+        steps(model, *sources(sentences, 4), 1, True)
+    assert len(flat._laid_out) == 1
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])

@@ -107,6 +107,20 @@ def test_captured_steps_by_kernels_find_what_those_by_calls_find(name, search, k
 
 
 @needs_triton
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_the_trial_is_the_same_under_autocast(kernel, dtype, monkeypatch):
+    """A run validates under autocast, whose norms on a GPU answer in float32 whatever they are given."""
+    call = nn.LayerNorm.forward
+
+    def as_on_a_gpu(norm, x):
+        return call(norm.float(), x.float()) if torch.is_autocast_enabled("cpu") else call(norm, x)
+
+    monkeypatch.setattr(nn.LayerNorm, "forward", as_on_a_gpu)
+    with torch.autocast("cpu", torch.bfloat16):
+        kernel.trial(torch.device("cpu"), dtype)
+
+
+@needs_triton
 def test_where_triton_fails_it_is_said_once_and_calls_are_made(kernel, monkeypatch):
     def fails(*device):
         raise OSError("no C compiler")

@@ -15,6 +15,7 @@ import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cache
 from threading import Lock
@@ -79,7 +80,7 @@ def replayed(
         forbidden,
         torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else None,
     )
-    with _ALONE, torch.cuda.device_of(weight):
+    with _ALONE, torch.cuda.device_of(weight), _rounding(device, form.rounded):
         kept = _CAPTURES.setdefault(model, OrderedDict())
         stamp = (weight.data_ptr(), device)
         if form in kept and kept[form].stamp != stamp:  # the model has moved since
@@ -103,6 +104,12 @@ def replayed(
 _CAPTURES: "WeakKeyDictionary[EncoderDecoder, OrderedDict[Form, Captured]]" = WeakKeyDictionary()
 _FAILED: "WeakKeyDictionary[EncoderDecoder, bool]" = WeakKeyDictionary()
 _ALONE = Lock()  # storage that is fixed serves one call at a time
+
+
+def _rounding(device: torch.device, dtype: torch.dtype | None) -> AbstractContextManager[object]:
+    """Autocast as it is, but for the casts of weights that it keeps: they are gone when it ends, and a graph that read
+    them would go on reading where they were."""
+    return nullcontext() if dtype is None else torch.autocast(device.type, dtype, cache_enabled=False)
 
 
 def _capturable(model: EncoderDecoder, search: Search, rules: Sequence[Rule]) -> tuple[int, ...] | None:
@@ -235,13 +242,23 @@ class Captured:
 
     def run(self, source: Tensor, mask: Tensor, limits: Tensor, longest: int) -> list[list[Hypothesis]]:
         """`longest`: the largest of the limits."""
+        self.answers.wait()
         self.given.send(source, mask, limits)
         self.begin()
-        for position in range(longest):
+        with self._aside() if self._take(longest) else nullcontext():
+            return self.search.results()[: source.size(0)]
+
+    def _take(self, most: int) -> bool:
+        """Steps, until all is known to be done; False: as many as there can be, and the last may be under way."""
+        for position in range(most):
             self._step_over(min(-(-(position + 1) // WINDOW) * WINDOW, self.form.positions))()
             if self.answers.ask(position):
-                break
-        return self.search.results()[: source.size(0)]
+                return True
+        return False
+
+    def _aside(self) -> AbstractContextManager[object]:
+        """Where results are read beside a step that is under way: it was not needed, and changes none of them."""
+        return torch.cuda.stream(_stream_of(self.device)) if self.capture else nullcontext()
 
 
 @cache
@@ -285,8 +302,13 @@ class _Answers:
         self.done = done  # (N,)
         self.places = [_place(done.numel()) for _ in range(BEHIND + 1) if behind]
 
+    def wait(self) -> None:
+        """What comes next comes after the last step of before, on whatever stream that was."""
+        for _, arrived in self.places:
+            arrived.wait()
+
     def ask(self, number: int) -> bool:
-        """After step `number`."""
+        """After step `number`, as far as is known: whether all is done."""
         if not self.places:
             return bool(self.done.all())
         answer, arrived = self.places[number % len(self.places)]

@@ -303,6 +303,7 @@ def _validator(config: Config, translator: Translator, valid: Store) -> Callable
     @torch.no_grad()
     def validate() -> Validation:
         translator.model.eval()
+        translator.renew()
         total, tokens = 0.0, 0
         for batch in batcher.epoch(0):
             with autocast(translator.device, config.training.precision):
@@ -355,6 +356,7 @@ def _finish(
             chosen = f"mean of the last {len(last)} checkpoints"
         else:
             checkpoint.load_weights(translator.model, best_weights)
+    translator.renew()
     checkpoint.save_weights(checkpoint.weights_of(translator.model), folder / WEIGHTS)
     count = min(2000, len(prepared.valid))
     sources, references = texts_of(prepared.valid, prepared.tokenizers, range(count))
