@@ -48,7 +48,8 @@ def rounds(multi30k: Path, europarl: Path, out: Path, device: str) -> list[list[
 
     lengths = ["-m", "benchmarks.training", "--device", device]
     fixed = ["--fixed", "32", "--pairs", "3200", "--only", "nn.Transformer, compiled"]
-    minutes = ["-m", "benchmarks.europarl", "--data", str(europarl), "--out", str(out / "europarl"), "--minutes", "2"]
+    minutes = ["-m", "benchmarks.europarl", "--data", str(europarl), "--out", str(out / "europarl")]
+    minutes += ["--minutes", "2", "--warmup", "1000"]  # in so little time 4,000 steps of it would be all
     return [
         [Stage("decoding", ["-m", "benchmarks.decoding", "--device", device])],
         [Stage("training-lengths", [*lengths, "--eager"])],
