@@ -207,7 +207,7 @@ export class Pane {
     best.hidden = !this.several || !fresh || result.hypotheses.length < 1;
     if (!best.hidden) {
       const { hypotheses, pick } = result;
-      const first = (each, which) => hypotheses.findIndex(({ text }) => text === each.text) === which; // mended ones may agree
+      const first = (each, which) => hypotheses.findIndex(({ text }) => text === each.text) === which; // samples may agree
       best.replaceChildren(...hypotheses.flatMap((each, which) => (first(each, which) ? [this.#choice(each, which, pick)] : [])));
     }
     const links = this.find(".links");
