@@ -282,6 +282,22 @@ def test_the_browsers_language_is_spoken(visit: Open, locale: str, word: str) ->
     page.wait_for_function("word => document.title === `${word} – Saccade`", arg=word)
 
 
+@pytest.mark.parametrize(
+    ("locale", "said"),
+    [
+        ("en", ("1 character", "2 characters")),
+        ("de", ("1 Zeichen", "2 Zeichen")),
+        ("fr", ("1 caractère", "2 caractères")),
+        ("zh", ("1 个字符", "2 个字符")),
+    ],
+)
+def test_one_is_not_several(visit: Open, locale: str, said: tuple[str, str]) -> None:
+    page = visit(locale=locale)
+    for text, wanted in zip(("a", "ab"), said, strict=True):
+        page.fill("#source", text)
+        assert page.inner_text("#count") == wanted
+
+
 def test_numbers_are_written_as_the_reader_writes_them(visit: Open) -> None:
     page = visit(locale="de")
     write(page, TEXT)
