@@ -262,6 +262,22 @@ def test_words_and_their_alternatives_need_no_mouse(visit: Open, world: World) -
     page.wait_for_function("word => document.activeElement.textContent === word", arg=chosen.split()[0])
 
 
+def test_the_keyboard_stays_on_a_word_that_is_written_anew(visit: Open, world: World) -> None:
+    page = visit()
+    write(page, TEXT)
+    page.keyboard.press("Alt+w")
+    page.keyboard.press("ArrowRight")
+    second = world.first.translate(TEXT).text.split()[1]
+    for listed in (True, False, True):  # asked for with and without the list, and known from before
+        page.keyboard.press("Alt+n")
+        page.wait_for_selector(".best li", state="attached" if listed else "hidden")
+        settled(page)
+        page.wait_for_function("word => document.activeElement.textContent === word", arg=second)
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate("document.activeElement.textContent") == world.first.translate(TEXT).text.split()[0]
+    assert page.locator(".output .word[tabindex='0']").count() == 1
+
+
 def test_more_translations_are_listed_and_one_is_taken(visit: Open, world: World) -> None:
     page = visit()
     write(page, TEXT)

@@ -143,16 +143,14 @@ for (const pane of panes) {
   pane.onrefused = () => askKey();
 }
 
-// After a word was chosen the reader goes on from it.
+// After a word was chosen, or was written anew under the keyboard, the reader goes on from it, unless gone elsewhere.
 function back(pane) {
   const at = pane.root.dataset.back?.split(".");
   if (!at) return;
   delete pane.root.dataset.back;
-  const span = pane.word(Number(at[0]), Number(at[1]));
-  if (!span) return;
-  pane.output.querySelectorAll('[tabindex="0"]').forEach((each) => (each.tabIndex = -1));
-  span.tabIndex = 0;
-  span.focus();
+  const span = pane.word(Number(at[0]), Number(at[1])) ?? pane.output.querySelector(".word[role]");
+  const elsewhere = document.activeElement !== document.body && !document.activeElement.closest("[hidden]");
+  if (span && !elsewhere) pane.enter(span);
 }
 
 languages.onchange = () => {
