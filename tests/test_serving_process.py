@@ -138,6 +138,13 @@ def test_what_is_no_folder_is_refused_before_anything_listens(command, tmp_path)
     assert "there is no such folder" in done.err
 
 
+def test_keys_that_are_not_there_are_said_before_the_server_says_where_it_is(command, trained, tmp_path):
+    done = command("serve", trained, "--port", 0, "--no-open", "--keys", tmp_path / "none.json")
+    assert done.status == 2
+    assert "there is no such file of keys" in done.err
+    assert "serving" not in done.err
+
+
 def test_the_demo_is_trained_where_there_is_none_or_only_a_part_of_it(trained, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "TRAINING", demo.TRAINING | {"max_steps": 4, "validate_every": 2})
     folder = tmp_path / "demo"
