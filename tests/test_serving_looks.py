@@ -1,6 +1,7 @@
 """The calls behind the page: looks, alternatives, a run that is training, the reference."""
 
 import json
+import re
 import shutil
 
 import httpx
@@ -136,7 +137,18 @@ def test_the_reference_is_a_page_that_needs_nothing_from_afar(served):
     assert "https://" not in page
     assert "<script" not in page
     assert httpx.get(f"{served.url}/docs/style.css").headers["content-type"].startswith("text/css")
+    assert "`" not in page, "what is code is written as code"
+    for said in ("integer from 1 to 16, else <code>1</code>", "list of [integer, integer]", "string, needed"):
+        assert said in page
+    linked = set(re.findall(r'href="docs#(\w+)"', page))
+    assert {"Result", "Hypothesis", "Token", "ModelCard", "Detected"} <= linked
+    assert sorted(linked) == sorted(re.findall(r'<h2 id="(\w+)"', page)), "a shape that is named is told, once"
+    (icon,) = re.findall(r'rel="icon" href="(.*?)"', page)
+    assert httpx.get(f"{served.url}/{icon}").status_code == 200
     described = httpx.get(f"{served.url}/openapi.json").json()
+    for path in ("/translate", "/detect", "/translate_file"):
+        for body in described["paths"][path]["post"]["requestBody"]["content"].values():
+            assert "api_key" in body["schema"]["properties"]
     assert "422" not in json.dumps(described["paths"])
 
 
