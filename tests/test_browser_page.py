@@ -213,6 +213,32 @@ def percent(share: float) -> str:
     return "< 0.1%" if share < 0.0005 else f"{100 * share:.{0 if share >= 0.0995 else 1}f}".removesuffix(".0") + "%"
 
 
+def test_a_model_is_not_compared_with_itself(visit: Open, world: World, trained: Path, tmp_path: Path) -> None:
+    page = visit("#compare")
+    second = page.locator(".pane >> nth=1")
+    assert second.is_visible()
+    wide = page.locator(".desk").bounding_box()
+    page.click("#swap")  # one model alone goes back
+    second.wait_for(state="hidden")
+    write(page, TEXT)
+    alone = page.locator(".pane >> nth=0").bounding_box()
+    assert wide is not None
+    assert alone is not None
+    assert alone["width"] == wide["width"]
+    page.click("#swap")
+    second.wait_for(state="visible")
+    settled(page, 1)
+    shutil.copytree(trained, tmp_path / "back")
+    config = (tmp_path / "back" / "config.yaml").read_text()
+    config = config.replace("source: en", "source: de").replace("target: de", "target: en")
+    (tmp_path / "back" / "config.yaml").write_text(config)
+    with serving(trained, tmp_path / "back") as served:
+        there_and_back = visit("#compare", url=f"{served.url}/")
+        there_and_back.wait_for_selector("body[data-view=translate]")
+        assert not there_and_back.is_visible("nav a[data-view=compare]")
+        there_and_back.close()
+
+
 def test_another_word_is_chosen_and_the_rest_is_translated_from_there(visit: Open, world: World) -> None:
     page = visit()
     write(page, TEXT)

@@ -35,7 +35,9 @@ let limit = -1;
 let detecting = null;
 let run = null;
 
-const shownPanes = () => (view === "compare" ? panes : panes.slice(0, 1));
+// A model is not compared with itself: where one alone fits the languages, it has all the room.
+const shownPanes = () => (view === "compare" && languages.fitting.length > 1 ? panes : panes.slice(0, 1));
+const lay = () => (panes[1].root.hidden = shownPanes().length < 2);
 
 // --- translating
 
@@ -78,6 +80,7 @@ function offerModels() {
   panes[0].offer(fitting, kept[0]);
   const others = fitting.filter((card) => card.name !== panes[0].model.name);
   panes[1].offer(fitting, fitting.some((card) => card.name === kept[1]) ? kept[1] : others[0]?.name);
+  lay();
   source.field.lang = panes[0].model.source.length === 2 ? panes[0].model.source : ""; // for the spelling checker
   offerExamples();
 }
@@ -205,7 +208,7 @@ function show() {
   entitle();
   choices.close(false);
   lights.off();
-  panes[1].root.hidden = view !== "compare";
+  lay();
   for (const pane of panes) pane.wantsLinks = view === "compare";
   if (!texts) panel.close();
   files.tell();
@@ -292,7 +295,7 @@ async function start(first = null) {
     offerModels();
     const offered = {
       translate: models.length > 0,
-      compare: models.length > 1,
+      compare: new Set(models.map((card) => `${card.source} ${card.target}`)).size < models.length, // two for the same
       files: models.length > 0 && settings.supportedFilesFormat?.length > 0,
       run: root.dataset.watch === "yes",
     };
