@@ -503,14 +503,18 @@ def test_a_key_is_asked_for_and_used(visit: Open, trained: Path, tmp_path: Path,
     with serving(trained, keys=keys) as served:
         page = visit(url=f"{served.url}/", troubled=True, ready=False)
         page.wait_for_selector("#key-box[open]")
+        assert not page.is_visible("#key-refused")
+        assert not page.is_visible(".pane >> nth=1"), "there is nothing to compare yet"
         page.fill("#key", "sk-wrong")
         page.keyboard.press("Enter")
-        page.wait_for_selector("#key-box[open]")
+        page.wait_for_selector("#key-box[open] #key-refused")
         page.fill("#key", key)
         page.keyboard.press("Enter")
         page.wait_for_selector("body[data-ready]")
         write(page, TEXT)
         assert shown(page)
+        page.click("#open-key")
+        assert not page.is_visible("#key-refused"), "it is a good one"
 
 
 # --- when things go wrong

@@ -143,7 +143,7 @@ for (const pane of panes) {
     if (panel.pane === from) panel.draw();
   };
   pane.oncopied = () => tell(t("copied"), true);
-  pane.onrefused = () => askKey();
+  pane.onrefused = () => askKey(true);
 }
 
 // After a word was chosen, or was written anew under the keyboard, the reader goes on from it, unless gone elsewhere.
@@ -231,13 +231,14 @@ addEventListener("online", () => translate());
 
 // --- key, help, languages of the page
 
-function askKey() {
+function askKey(refused = false) {
   find("open-key").hidden = false;
+  find("key-refused").hidden = !refused || !getKey(); // else a key that is wrong looks like one that was not sent
   if (!document.querySelector("dialog[open]")) find("key-box").showModal();
   find("key").value = getKey();
 }
 
-find("open-key").addEventListener("click", askKey);
+find("open-key").addEventListener("click", () => askKey());
 find("key-box").addEventListener("close", () => {
   setKey(find("key").value);
   if (getKey()) start();
@@ -304,7 +305,7 @@ async function start(first = null) {
     show();
     if (source.field.value) written(); // a browser that goes back brings the text with it
   } catch (error) {
-    if (error.status === 403) return askKey();
+    if (error.status === 403) return askKey(true);
     panes[0].find(".problem span").textContent = error.message;
     panes[0].find(".problem").hidden = false;
     if (error.wait) setTimeout(() => start(), error.wait * 1000);
@@ -314,6 +315,7 @@ async function start(first = null) {
   }
 }
 
+lay(); // before it is known what there is to compare
 // The server is asked while the labels are still on their way.
 const asked = root.dataset.key === "yes" && !getKey() ? null : facts();
 asked?.catch(() => {});
