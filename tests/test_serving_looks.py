@@ -1,5 +1,6 @@
 """The calls behind the page: looks, alternatives, a run that is training, the reference."""
 
+import asyncio
 import json
 import re
 import shutil
@@ -120,6 +121,17 @@ def test_a_run_that_goes_on_is_told_as_it_goes(trained, tmp_path):
         found = moments(served, lambda events: {"log", "sample"} <= {e["kind"] for e in events} and len(events) > 4)
         assert json.loads(rows[3]) in [event["row"] for event in found]
         assert served.texts("Monday")  # it translates now, so it is served
+
+
+def test_who_follows_a_silent_run_does_not_hold_up_the_end_of_the_server(tmp_path):
+    (tmp_path / "log.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
+    with serving(watch=tmp_path) as served, httpx.stream("GET", f"{served.url}/v1/watch", timeout=10) as followed:
+        lines = followed.iter_lines()
+        assert next(lines) == "event: log"
+        asyncio.run_coroutine_threadsafe(served.server.drain(), served.loop).result()
+        assert list(lines)[-1] == "", "the answer has an end"
+        later = httpx.get(f"{served.url}/v1/watch", timeout=10)
+        assert later.status_code == 200, "and so has one that begins now"
 
 
 def test_without_a_run_to_watch_there_is_nothing_to_follow(trained):
