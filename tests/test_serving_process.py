@@ -160,6 +160,16 @@ def test_the_demo_is_trained_where_there_is_none_or_only_a_part_of_it(trained, t
     assert (folder / "model.safetensors").read_bytes() == after
 
 
+def test_a_demo_that_was_stopped_is_gone_on_with_as_it_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(demo, "TRAINING", demo.TRAINING | {"max_steps": 4, "validate_every": 2})
+    demo_folder(tmp_path / "demo")
+    (tmp_path / "demo" / "record.json").unlink()  # as if it had been stopped at step 4 of 6
+    monkeypatch.setattr(demo, "TRAINING", demo.TRAINING | {"max_steps": 6})
+    capsys.readouterr()
+    demo_folder(tmp_path / "demo")
+    assert "resuming: step 4 of 6" in capsys.readouterr().err
+
+
 def test_a_run_that_is_watched_before_it_has_a_model_is_named(tmp_path):
     line = [sys.executable, "-m", "saccade", "serve", "--watch", str(tmp_path / "x"), "--port", "0", "--no-open"]
     with subprocess.Popen(line, stderr=subprocess.PIPE, env=os.environ | {"COLUMNS": "500"}, text=True) as started:

@@ -30,7 +30,10 @@ def demo_folder(folder: Path) -> Path:
         from saccade.demo import train_demo
 
         Display().say(f"{folder}: no finished model yet; training the demo, about a minute")
-        train_demo(folder)
+        try:
+            train_demo(folder, restart=False)
+        except SaccadeError:  # what is there is no demo that could be gone on with
+            train_demo(folder)
     return folder
 
 
