@@ -64,13 +64,14 @@ Try next:
     )
 
 
-def train_demo(out: Path, minutes: float | None = None) -> Translator:
+def train_demo(out: Path, minutes: float | None = None, restart: bool = True) -> Translator:
     """The demo's translator alone.
 
     Without `minutes` it takes all its steps, however busy the machine is: stopped halfway it knows next to nothing.
+    `restart=False` goes on with one that was stopped, and refuses a folder of another kind.
     """
     training = TRAINING | {"max_minutes": minutes}
-    return train("data.source=en", "data.target=de", out=out, restart=True, model=MODEL, training=training)
+    return train("data.source=en", "data.target=de", out=out, restart=restart, model=MODEL, training=training)
 
 
 def _crossed(translations: list[Translation]) -> Translation:

@@ -213,6 +213,32 @@ def percent(share: float) -> str:
     return "< 0.1%" if share < 0.0005 else f"{100 * share:.{0 if share >= 0.0995 else 1}f}".removesuffix(".0") + "%"
 
 
+def test_a_model_is_not_compared_with_itself(visit: Open, world: World, trained: Path, tmp_path: Path) -> None:
+    page = visit("#compare")
+    second = page.locator(".pane >> nth=1")
+    assert second.is_visible()
+    wide = page.locator(".desk").bounding_box()
+    page.click("#swap")  # one model alone goes back
+    second.wait_for(state="hidden")
+    write(page, TEXT)
+    alone = page.locator(".pane >> nth=0").bounding_box()
+    assert wide is not None
+    assert alone is not None
+    assert alone["width"] == wide["width"]
+    page.click("#swap")
+    second.wait_for(state="visible")
+    settled(page, 1)
+    shutil.copytree(trained, tmp_path / "back")
+    config = (tmp_path / "back" / "config.yaml").read_text()
+    config = config.replace("source: en", "source: de").replace("target: de", "target: en")
+    (tmp_path / "back" / "config.yaml").write_text(config)
+    with serving(trained, tmp_path / "back") as served:
+        there_and_back = visit("#compare", url=f"{served.url}/")
+        there_and_back.wait_for_selector("body[data-view=translate]")
+        assert not there_and_back.is_visible("nav a[data-view=compare]")
+        there_and_back.close()
+
+
 def test_another_word_is_chosen_and_the_rest_is_translated_from_there(visit: Open, world: World) -> None:
     page = visit()
     write(page, TEXT)
@@ -260,6 +286,22 @@ def test_words_and_their_alternatives_need_no_mouse(visit: Open, world: World) -
     page.wait_for_selector(".output .word.fixed")
     settled(page)
     page.wait_for_function("word => document.activeElement.textContent === word", arg=chosen.split()[0])
+
+
+def test_the_keyboard_stays_on_a_word_that_is_written_anew(visit: Open, world: World) -> None:
+    page = visit()
+    write(page, TEXT)
+    page.keyboard.press("Alt+w")
+    page.keyboard.press("ArrowRight")
+    second = world.first.translate(TEXT).text.split()[1]
+    for listed in (True, False, True):  # asked for with and without the list, and known from before
+        page.keyboard.press("Alt+n")
+        page.wait_for_selector(".best li", state="attached" if listed else "hidden")
+        settled(page)
+        page.wait_for_function("word => document.activeElement.textContent === word", arg=second)
+    page.keyboard.press("ArrowLeft")
+    assert page.evaluate("document.activeElement.textContent") == world.first.translate(TEXT).text.split()[0]
+    assert page.locator(".output .word[tabindex='0']").count() == 1
 
 
 def test_more_translations_are_listed_and_one_is_taken(visit: Open, world: World) -> None:

@@ -282,6 +282,22 @@ def test_the_browsers_language_is_spoken(visit: Open, locale: str, word: str) ->
     page.wait_for_function("word => document.title === `${word} – Saccade`", arg=word)
 
 
+@pytest.mark.parametrize(
+    ("locale", "said"),
+    [
+        ("en", ("1 character", "2 characters")),
+        ("de", ("1 Zeichen", "2 Zeichen")),
+        ("fr", ("1 caractère", "2 caractères")),
+        ("zh", ("1 个字符", "2 个字符")),
+    ],
+)
+def test_one_is_not_several(visit: Open, locale: str, said: tuple[str, str]) -> None:
+    page = visit(locale=locale)
+    for text, wanted in zip(("a", "ab"), said, strict=True):
+        page.fill("#source", text)
+        assert page.inner_text("#count") == wanted
+
+
 def test_numbers_are_written_as_the_reader_writes_them(visit: Open) -> None:
     page = visit(locale="de")
     write(page, TEXT)
@@ -434,6 +450,39 @@ def test_attention_is_seen_as_it_sharpens(visit: Open, world: World) -> None:
     assert np.allclose(drawn, attention, atol=0.01)
 
 
+def test_the_newest_attention_is_in_sight_and_stays_where_it_was_scrolled_to(visit: Open, world: World) -> None:
+    page = visit("#run", viewport={"width": 390, "height": 844})
+    kept = len(list((world.watched / "resume").glob("step-*")))
+    page.wait_for_function("kept => document.querySelectorAll('.sample:last-child b').length >= kept", arg=kept)
+    row = page.locator(".moments >> nth=0")
+    page.wait_for_function(
+        "() => { const row = document.querySelector('.moments'); return row.scrollWidth > row.clientWidth &&"
+        " row.scrollLeft >= row.scrollWidth - row.clientWidth - 1 }"
+    )
+    row.focus()
+    row.evaluate("(row) => { row.scrollLeft = 7; row.seen = true }")
+    line = json.loads((world.watched / "log.jsonl").read_text().splitlines()[0])
+    with open(world.watched / "log.jsonl", "a") as log:
+        log.write(json.dumps(line | {"step": 5432, "loss": 0.5}) + "\n")
+    page.wait_for_function("() => document.getElementById('run-state').textContent.includes('5,432')")
+    page.wait_for_function("() => [...document.querySelectorAll('.chart text')].some((x) => x.textContent == '4,000')")
+    assert row.evaluate("(row) => [row.seen, row === document.activeElement, row.scrollLeft]") == [True, True, 7]
+    page.click("#theme")  # colours are those of the theme, so all is drawn anew
+    page.wait_for_function("() => !document.querySelector('.moments').seen")
+    assert row.evaluate("(row) => row.scrollLeft") == 7
+
+
+def test_a_curve_that_begins_at_nothing_is_numbered_from_0(visit: Open, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "log.jsonl").write_text(json.dumps({"step": 50, "valid_loss": 3.7, "valid_bleu": 0.2655}) + "\n")
+    with serving(watch=run) as served:
+        page = visit(url=f"{served.url}/")
+        page.wait_for_selector(".chart >> nth=1")
+        assert page.locator(".chart >> nth=1 >> text").all_text_contents()[:4] == ["0", "0.25", "0.5", "0.75"]
+        page.close()  # before the server is gone
+
+
 def test_a_run_that_cannot_translate_yet_is_watched_until_it_can(visit: Open, trained: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
@@ -454,14 +503,18 @@ def test_a_key_is_asked_for_and_used(visit: Open, trained: Path, tmp_path: Path,
     with serving(trained, keys=keys) as served:
         page = visit(url=f"{served.url}/", troubled=True, ready=False)
         page.wait_for_selector("#key-box[open]")
+        assert not page.is_visible("#key-refused")
+        assert not page.is_visible(".pane >> nth=1"), "there is nothing to compare yet"
         page.fill("#key", "sk-wrong")
         page.keyboard.press("Enter")
-        page.wait_for_selector("#key-box[open]")
+        page.wait_for_selector("#key-box[open] #key-refused")
         page.fill("#key", key)
         page.keyboard.press("Enter")
         page.wait_for_selector("body[data-ready]")
         write(page, TEXT)
         assert shown(page)
+        page.click("#open-key")
+        assert not page.is_visible("#key-refused"), "it is a good one"
 
 
 # --- when things go wrong

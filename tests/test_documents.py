@@ -194,6 +194,30 @@ def test_subtitles_keep_their_times_and_their_lines() -> None:
     assert answer.decode() == f"{first}THE DOG\r\nSEES <i>IT</i>{second}OK →\r\n"
 
 
+def test_subtitles_keep_their_place_on_the_screen_and_who_says_what() -> None:
+    time = "1\n00:00:01,000 --> 00:00:02,500\n"
+    told: list[str] = []
+
+    def seen(texts: list[str]) -> list[str]:
+        told.extend(texts)
+        return upper(texts)
+
+    for cue, sentences in (
+        ("{\\an8}the dog\nsees it", ["the dog sees it"]),
+        ("{\\an8}{\\i1} - one dog\n– one cat", ["one dog", "one cat"]),
+        ("- a dog that\nsees\n- a cat", ["a dog that sees", "a cat"]),
+        ("-12 degrees\n-and more", ["-12 degrees -and more"]),
+        ("from two\n- to three", ["from two - to three"]),
+        ("{\\an8}", [""]),
+    ):
+        told.clear()
+        answer = done("s.srt", f"{time}{cue}\n".encode(), seen).decode()
+        assert told == sentences
+        kept = re.sub(r"\s+", " ", f"{time}{cue}\n".upper().replace("\\AN8", "\\an8").replace("\\I1", "\\i1"))
+        assert re.sub(r"\s+", " ", answer) == kept
+        assert answer.count("\n") == f"{time}{cue}\n".count("\n")
+
+
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_texts_keep_lines_and_encoding(encoding: str) -> None:
     text = "one é\r\n\r\n  two\nthree"

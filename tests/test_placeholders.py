@@ -290,6 +290,21 @@ def test_each_of_the_best_is_mended(trained: Path, command: Command) -> None:
     assert rows[3] == "{y}"
 
 
+def test_each_of_the_best_is_another_text_even_where_mending_makes_them_agree(trained: Path) -> None:
+    translator = saccade.load(trained)
+    lines = ["January 5, 2021", "March 14, 1999", "7 hours and 12 minutes", "<b>May</b> 3, 2001"]
+    mended = translator.translate(lines, beam=5, n_best=5)
+    agreeing = 0
+    for best in mended:
+        texts = [one.text for one in best.n_best]
+        assert len(set(texts)) == len(texts)
+        assert best.n_best[0] is best
+        agreeing += len(texts) < 5
+    assert agreeing
+    drawn = translator.translate("seventeen", method="sample", top_k=1, n_best=3)
+    assert [one.text for one in drawn.n_best] == [drawn.text] * 3, "each is a draw, and how many agree says how likely"
+
+
 def test_protection_is_chosen_by_the_call(trained: Path, command: Command) -> None:
     text = b"March 5, 2021 Saccade <b>{x}</b>\n"
     everything = command("translate", trained, "--beam", 1, "--term", "Saccade", stdin=text).out

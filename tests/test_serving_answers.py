@@ -168,6 +168,10 @@ def test_a_stream_that_fails_ends_in_an_error(served):
         ({"text": "x", "glossary": {"x": "y" * 200_000}}, 413, "glossary, terms and prefix: 200,001 characters"),
         ({"text": "x", "prefix": ["y" * 200_001]}, 413, "glossary, terms and prefix: 200,001 characters"),
         ({"text": "x", "search": {"terms": ["y" * 200_001]}}, 413, "glossary, terms and prefix: 200,001 characters"),
+        ({"text": ["Monday", None]}, 400, "text.1: Input should be a valid string"),
+        ({"text": {"a": "Monday"}}, 400, "text: Input should be a valid string"),
+        ({"text": "x", "prefix": ["y", 5]}, 400, "prefix.1: Input should be a valid string"),
+        ({"text": "x", "n_bset": 2}, 400, "n_bset: there is no such field; leave it out"),
     ],
 )
 def test_what_cannot_be_done_is_said_with_the_field_and_the_remedy(served, told, status, said):

@@ -1,6 +1,8 @@
 """The calls behind the page: looks, alternatives, a run that is training, the reference."""
 
+import asyncio
 import json
+import re
 import shutil
 
 import httpx
@@ -121,6 +123,17 @@ def test_a_run_that_goes_on_is_told_as_it_goes(trained, tmp_path):
         assert served.texts("Monday")  # it translates now, so it is served
 
 
+def test_who_follows_a_silent_run_does_not_hold_up_the_end_of_the_server(tmp_path):
+    (tmp_path / "log.jsonl").write_text('{"step": 1, "loss": 2.0}\n')
+    with serving(watch=tmp_path) as served, httpx.stream("GET", f"{served.url}/v1/watch", timeout=10) as followed:
+        lines = followed.iter_lines()
+        assert next(lines) == "event: log"
+        asyncio.run_coroutine_threadsafe(served.server.drain(), served.loop).result()
+        assert list(lines)[-1] == "", "the answer has an end"
+        later = httpx.get(f"{served.url}/v1/watch", timeout=10)
+        assert later.status_code == 200, "and so has one that begins now"
+
+
 def test_without_a_run_to_watch_there_is_nothing_to_follow(trained):
     with serving(trained) as served:
         answer = httpx.get(f"{served.url}/v1/watch")
@@ -136,7 +149,18 @@ def test_the_reference_is_a_page_that_needs_nothing_from_afar(served):
     assert "https://" not in page
     assert "<script" not in page
     assert httpx.get(f"{served.url}/docs/style.css").headers["content-type"].startswith("text/css")
+    assert "`" not in page, "what is code is written as code"
+    for said in ("integer from 1 to 16, else <code>1</code>", "list of [integer, integer]", "string, needed"):
+        assert said in page
+    linked = set(re.findall(r'href="docs#(\w+)"', page))
+    assert {"Result", "Hypothesis", "Token", "ModelCard", "Detected"} <= linked
+    assert sorted(linked) == sorted(re.findall(r'<h2 id="(\w+)"', page)), "a shape that is named is told, once"
+    (icon,) = re.findall(r'rel="icon" href="(.*?)"', page)
+    assert httpx.get(f"{served.url}/{icon}").status_code == 200
     described = httpx.get(f"{served.url}/openapi.json").json()
+    for path in ("/translate", "/detect", "/translate_file"):
+        for body in described["paths"][path]["post"]["requestBody"]["content"].values():
+            assert "api_key" in body["schema"]["properties"]
     assert "422" not in json.dumps(described["paths"])
 
 

@@ -138,6 +138,13 @@ def test_what_is_no_folder_is_refused_before_anything_listens(command, tmp_path)
     assert "there is no such folder" in done.err
 
 
+def test_keys_that_are_not_there_are_said_before_the_server_says_where_it_is(command, trained, tmp_path):
+    done = command("serve", trained, "--port", 0, "--no-open", "--keys", tmp_path / "none.json")
+    assert done.status == 2
+    assert "there is no such file of keys" in done.err
+    assert "serving" not in done.err
+
+
 def test_the_demo_is_trained_where_there_is_none_or_only_a_part_of_it(trained, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(demo, "TRAINING", demo.TRAINING | {"max_steps": 4, "validate_every": 2})
     folder = tmp_path / "demo"
@@ -151,6 +158,16 @@ def test_the_demo_is_trained_where_there_is_none_or_only_a_part_of_it(trained, t
     assert demo_folder(folder) == folder
     assert "training" not in capsys.readouterr().err
     assert (folder / "model.safetensors").read_bytes() == after
+
+
+def test_a_demo_that_was_stopped_is_gone_on_with_as_it_said(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(demo, "TRAINING", demo.TRAINING | {"max_steps": 4, "validate_every": 2})
+    demo_folder(tmp_path / "demo")
+    (tmp_path / "demo" / "record.json").unlink()  # as if it had been stopped at step 4 of 6
+    monkeypatch.setattr(demo, "TRAINING", demo.TRAINING | {"max_steps": 6})
+    capsys.readouterr()
+    demo_folder(tmp_path / "demo")
+    assert "resuming: step 4 of 6" in capsys.readouterr().err
 
 
 def test_a_run_that_is_watched_before_it_has_a_model_is_named(tmp_path):

@@ -74,9 +74,16 @@ def body(required: list[str], properties: dict[str, Any], *kinds: str) -> dict[s
     """The body of a call, for the OpenAPI page; it is read by hand, since forms and JSON are taken alike."""
     key = {"type": "string", "description": "API key, where one is needed; or in a header, `Authorization: Bearer`"}
     schema = {"type": "object", "required": required, "properties": properties | {"api_key": key}}
-    form = schema | {"properties": {name: its | {"type": "string"} for name, its in properties.items()}}
+    form = schema | {"properties": {name: _written(its) for name, its in properties.items()} | {"api_key": key}}
     both = {"application/json": {"schema": schema}, "application/x-www-form-urlencoded": {"schema": form}}
     return {"requestBody": {"required": True, "content": {kind: {"schema": schema} for kind in kinds} or both}}
+
+
+def _written(its: dict[str, Any]) -> dict[str, Any]:
+    """A field as a form has it, in which all is text."""
+    return {name: value for name, value in its.items() if name in ("description", "examples", "enum")} | {
+        "type": "string"
+    }
 
 
 _TEXT = {"type": "string", "minLength": 1}

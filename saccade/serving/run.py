@@ -30,7 +30,10 @@ def demo_folder(folder: Path) -> Path:
         from saccade.demo import train_demo
 
         Display().say(f"{folder}: no finished model yet; training the demo, about a minute")
-        train_demo(folder)
+        try:
+            train_demo(folder, restart=False)
+        except SaccadeError:  # what is there is no demo that could be gone on with
+            train_demo(folder)
     return folder
 
 
@@ -38,6 +41,7 @@ def serve_folders(folders: Sequence[Path], settings: ServingSettings, open_page:
     """Serve until a signal comes."""
     check_exposure(settings)
     server = Server(folders, settings)
+    app = create_app(server)  # which reads the keys
     listener = _listener(settings)
     host, port = listener.getsockname()[:2]
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
@@ -47,7 +51,7 @@ def serve_folders(folders: Sequence[Path], settings: ServingSettings, open_page:
     if open_page or (open_page is None and _has_screen()):
         webbrowser.open(address)
     config = uvicorn.Config(
-        create_app(server),
+        app,
         http=Connection,
         log_config=None,
         access_log=False,

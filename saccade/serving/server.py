@@ -178,6 +178,8 @@ class Server:
         """Refuse what is new, and wait for what is running, as long as may be waited."""
         self.draining = True
         log.info("draining", extra={"fields": {"requests": self.requests}})
+        if self.watch is not None:
+            self.watch.dismiss()
         deadline = time.monotonic() + self.settings.drain_limit
         while self.requests and time.monotonic() < deadline:
             await asyncio.sleep(0.02)

@@ -32,9 +32,9 @@ class Watch:
         self.folder, self.on_ready, self.every = folder, on_ready, every
         self.rows: deque[dict[str, Any]] = deque(maxlen=ROWS)
         self.samples: OrderedDict[str, list[dict[str, Any]]] = OrderedDict()  # of each checkpoint, by its name
-        self.ended = False
+        self.ended = self.dismissed = False
         self._read, self._inode = 0, 0
-        self._followers: set[asyncio.Queue[WatchEvent]] = set()
+        self._followers: set[asyncio.Queue[WatchEvent | None]] = set()
         self._seen: set[str] = set()
 
     async def run(self) -> None:
@@ -69,8 +69,8 @@ class Watch:
         self.ended = ended
 
     async def follow(self) -> AsyncGenerator[WatchEvent, None]:
-        """All that was seen so far, then what is new, to the end of the run."""
-        inbox: asyncio.Queue[WatchEvent] = asyncio.Queue()
+        """All that was seen so far, then what is new, to the end of the run or until all are dismissed."""
+        inbox: asyncio.Queue[WatchEvent | None] = asyncio.Queue()
         past = [WatchEvent(kind="log", row=row) for row in self.rows]
         past += [WatchEvent(kind="sample", row=row) for rows in self.samples.values() for row in rows]
         if self.ended:
@@ -79,10 +79,18 @@ class Watch:
         try:
             for event in past:
                 yield event
-            while not self.ended or not inbox.empty():
-                yield await inbox.get()
+            while not self.dismissed and (not self.ended or not inbox.empty()):
+                if (told := await inbox.get()) is None:
+                    return
+                yield told
         finally:
             self._followers.discard(inbox)
+
+    def dismiss(self) -> None:
+        """Send everyone away: the server is about to stop, and a run may be silent for long."""
+        self.dismissed = True
+        for inbox in self._followers:
+            inbox.put_nowait(None)
 
     def _tell(self, event: WatchEvent) -> None:
         for inbox in self._followers:

@@ -202,11 +202,13 @@ class Pipeline:
             whole.append(untouched)
         return self._finished(parts, whole)
 
-    @staticmethod
-    def _finished(parts: Sequence["Translation"], joined: list["Translation"]) -> "Translation":
-        """One translation of several, the best first, as many as were asked for."""
+    def _finished(self, parts: Sequence["Translation"], joined: list["Translation"]) -> "Translation":
+        """One translation of several, the best first, each text once: mended ones may agree."""
         if not any(part.n_best for part in parts):
             return joined[0]
+        if self.settings.method != "sample":  # what was drawn twice is twice as likely
+            texts = [one.text for one in joined]
+            joined = [one for rank, one in enumerate(joined) if texts.index(one.text) == rank]
         if joined == parts[0].n_best:
             return parts[0]
         best = replace(joined[0], n_best=[])

@@ -11,6 +11,8 @@ from saccade.text.rows import Work
 _BOMS = ((codecs.BOM_UTF8, "utf-8-sig"), (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))
 _CHARSET = re.compile(rb"<meta[^>]{0,200}?charset\s*=\s*[\"']?([A-Za-z0-9._\-]{1,40})", re.IGNORECASE)
 _TIME = re.compile(r"\s*\d{1,3}:\d\d:\d\d[,.]\d{1,3}\s*-->\s*\d{1,3}:\d\d:\d\d[,.]\d{1,3}.*")
+# What a subtitle begins with: where it stands on the screen ({\an8}), and the dash of one speaker of several.
+_LEAD = re.compile(r"(?:\{\\[^{}]*\}\s*)*(?:[-–—]+(?![\d>])\s*)?")
 # Encodings in which every tag is written in ASCII's bytes; others could hide one.
 _HTML_ENCODINGS = re.compile(r"utf-8|us-ascii|iso-?8859-\d+|latin-?1|windows-125\d|cp125\d|koi8-[ru]|euc-\w+")
 
@@ -39,7 +41,7 @@ def translated_page(data: bytes, limits: Limits) -> Work[bytes]:
 
 
 def translated_subtitles(data: bytes, limits: Limits) -> Work[bytes]:
-    """Subtitles (.srt): the text of each cue as one sentence, in as many lines as it had."""
+    """Subtitles (.srt): what a cue says, or each of its speakers, as one sentence, in as many lines as it had."""
     text, encoding = _decoded(data)
     end = "\r\n" if "\r\n" in text else "\n"
     lines = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
@@ -50,14 +52,32 @@ def translated_subtitles(data: bytes, limits: Limits) -> Work[bytes]:
             begin = i + 1
         elif not line.strip() and begin is not None:
             if i > begin:
-                cues.append((begin, i))
+                cues += _said(lines, begin, i)
             begin = None
     if not cues:
         raise SaccadeError("the file has no subtitles: no line like 00:00:01,000 --> 00:00:02,500")
-    answers = yield [" ".join(line.strip() for line in lines[start:stop]) for start, stop in cues]
-    for (start, stop), answer in zip(cues, answers, strict=True):
-        lines[start:stop] = _in_lines(_one_line(answer).replace("-->", "→") or "…", stop - start)
+    texts = [" ".join(line.strip() for line in lines[start:stop]) for start, stop in cues]
+    leads = [_lead(text) for text in texts]
+    answers = yield [text[len(lead) :] for text, lead in zip(texts, leads, strict=True)]
+    for (start, stop), lead, answer in zip(cues, leads, answers, strict=True):
+        lines[start:stop] = _in_lines(lead + _one_line(answer).replace("-->", "→") or "…", stop - start)
     return end.join(line for line in lines if line is not _GONE).encode(encoding, "replace")
+
+
+def _said(lines: list[str], begin: int, end: int) -> list[tuple[int, int]]:
+    """The lines of a cue, or those of each who speaks in it."""
+    first, *others = [i for i in range(begin, end) if i == begin or _speaks(lines[i])]
+    starts = [first, *(others if _speaks(lines[first]) else [])]
+    return list(zip(starts, [*starts[1:], end], strict=True))
+
+
+def _lead(line: str) -> str:
+    found = _LEAD.match(line)
+    return found[0] if found else ""
+
+
+def _speaks(line: str) -> bool:
+    return _lead(line.strip()).rstrip().endswith(("-", "–", "—"))
 
 
 _TAG = re.compile(r"<[^<>]*>")

@@ -23,6 +23,7 @@ export default {
   type: "Text eingeben oder einfügen",
   examples: "Texte zum Ausprobieren",
   characters: "{count} Zeichen",
+  characters_one: "{count} Zeichen",
   clear: "Leeren",
   translation: "Übersetzung",
   words: "Übersetzung, Wort für Wort",

@@ -23,6 +23,7 @@ export default {
   type: "Type or paste a text",
   examples: "Texts to try it with",
   characters: "{count} characters",
+  characters_one: "{count} character",
   clear: "Clear",
   translation: "Translation",
   words: "Translation, word by word",

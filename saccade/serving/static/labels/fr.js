@@ -23,6 +23,7 @@ export default {
   type: "Saisissez ou collez un texte",
   examples: "Textes à essayer",
   characters: "{count} caractères",
+  characters_one: "{count} caractère",
   clear: "Effacer",
   translation: "Traduction",
   words: "Traduction, mot à mot",

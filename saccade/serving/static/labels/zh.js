@@ -23,6 +23,7 @@ export default {
   type: "输入或粘贴文本",
   examples: "可以试试这些文本",
   characters: "{count} 个字符",
+  characters_one: "{count} 个字符",
   clear: "清空",
   translation: "译文",
   words: "逐词译文",

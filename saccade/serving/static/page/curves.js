@@ -13,7 +13,7 @@ function ticks(low, high, wanted) {
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = power * [1, 2, 2.5, 5, 10].find((each) => each * power >= rough);
   const found = [];
-  for (let at = Math.ceil(low / step) * step; at <= high + step * 1e-6; at += step) found.push(at);
+  for (let n = Math.ceil(low / step); n * step <= high + step * 1e-6; n++) found.push(n * step || 0); // 0, never -0
   return found;
 }
 

@@ -11,7 +11,8 @@ export const tongue = () => spoken;
 
 // A label, with {name}s filled in.
 export function t(key, values = {}) {
-  const text = labels[key] ?? key;
+  const one = typeof values.count === "number" && new Intl.PluralRules(spoken).select(values.count) === "one";
+  const text = (one ? labels[`${key}_one`] : null) ?? labels[key] ?? key;
   return text.replace(/\{(\w+)\}/g, (_, name) => {
     const value = values[name] ?? "";
     return typeof value === "number" ? new Intl.NumberFormat(spoken).format(value) : value;

@@ -35,7 +35,9 @@ let limit = -1;
 let detecting = null;
 let run = null;
 
-const shownPanes = () => (view === "compare" ? panes : panes.slice(0, 1));
+// A model is not compared with itself: where one alone fits the languages, it has all the room.
+const shownPanes = () => (view === "compare" && languages.fitting.length > 1 ? panes : panes.slice(0, 1));
+const lay = () => (panes[1].root.hidden = shownPanes().length < 2);
 
 // --- translating
 
@@ -78,6 +80,7 @@ function offerModels() {
   panes[0].offer(fitting, kept[0]);
   const others = fitting.filter((card) => card.name !== panes[0].model.name);
   panes[1].offer(fitting, fitting.some((card) => card.name === kept[1]) ? kept[1] : others[0]?.name);
+  lay();
   source.field.lang = panes[0].model.source.length === 2 ? panes[0].model.source : ""; // for the spelling checker
   offerExamples();
 }
@@ -140,19 +143,17 @@ for (const pane of panes) {
     if (panel.pane === from) panel.draw();
   };
   pane.oncopied = () => tell(t("copied"), true);
-  pane.onrefused = () => askKey();
+  pane.onrefused = () => askKey(true);
 }
 
-// After a word was chosen the reader goes on from it.
+// After a word was chosen, or was written anew under the keyboard, the reader goes on from it, unless gone elsewhere.
 function back(pane) {
   const at = pane.root.dataset.back?.split(".");
   if (!at) return;
   delete pane.root.dataset.back;
-  const span = pane.word(Number(at[0]), Number(at[1]));
-  if (!span) return;
-  pane.output.querySelectorAll('[tabindex="0"]').forEach((each) => (each.tabIndex = -1));
-  span.tabIndex = 0;
-  span.focus();
+  const span = pane.word(Number(at[0]), Number(at[1])) ?? pane.output.querySelector(".word[role]");
+  const elsewhere = document.activeElement !== document.body && !document.activeElement.closest("[hidden]");
+  if (span && !elsewhere) pane.enter(span);
 }
 
 languages.onchange = () => {
@@ -207,7 +208,7 @@ function show() {
   entitle();
   choices.close(false);
   lights.off();
-  panes[1].root.hidden = view !== "compare";
+  lay();
   for (const pane of panes) pane.wantsLinks = view === "compare";
   if (!texts) panel.close();
   files.tell();
@@ -230,13 +231,14 @@ addEventListener("online", () => translate());
 
 // --- key, help, languages of the page
 
-function askKey() {
+function askKey(refused = false) {
   find("open-key").hidden = false;
+  find("key-refused").hidden = !refused || !getKey(); // else a key that is wrong looks like one that was not sent
   if (!document.querySelector("dialog[open]")) find("key-box").showModal();
   find("key").value = getKey();
 }
 
-find("open-key").addEventListener("click", askKey);
+find("open-key").addEventListener("click", () => askKey());
 find("key-box").addEventListener("close", () => {
   setKey(find("key").value);
   if (getKey()) start();
@@ -294,7 +296,7 @@ async function start(first = null) {
     offerModels();
     const offered = {
       translate: models.length > 0,
-      compare: models.length > 1,
+      compare: new Set(models.map((card) => `${card.source} ${card.target}`)).size < models.length, // two for the same
       files: models.length > 0 && settings.supportedFilesFormat?.length > 0,
       run: root.dataset.watch === "yes",
     };
@@ -303,7 +305,7 @@ async function start(first = null) {
     show();
     if (source.field.value) written(); // a browser that goes back brings the text with it
   } catch (error) {
-    if (error.status === 403) return askKey();
+    if (error.status === 403) return askKey(true);
     panes[0].find(".problem span").textContent = error.message;
     panes[0].find(".problem").hidden = false;
     if (error.wait) setTimeout(() => start(), error.wait * 1000);
@@ -313,6 +315,7 @@ async function start(first = null) {
   }
 }
 
+lay(); // before it is known what there is to compare
 // The server is asked while the labels are still on their way.
 const asked = root.dataset.key === "yes" && !getKey() ? null : facts();
 asked?.catch(() => {});

@@ -127,6 +127,12 @@ export class Pane {
     });
   }
 
+  enter(span) {
+    this.output.querySelectorAll('[tabindex="0"]').forEach((each) => (each.tabIndex = -1));
+    span.tabIndex = 0;
+    span.focus();
+  }
+
   #row(line) {
     while (this.output.children.length <= line) this.output.append(element("p", { dir: "auto" }));
     return this.output.children[line];
@@ -147,17 +153,25 @@ export class Pane {
     this.onchanged?.(this);
   }
 
+  // The word of a row that has the keyboard's focus, which is to go on from there once the row is written anew.
+  #held(row) {
+    return row.contains(document.activeElement) ? document.activeElement.closest(".word") : null;
+  }
+
   // What is known so far: words that cannot be asked about yet.
   #part(line, text) {
     const row = this.#row(line);
     const before = this.spans[line]?.length ?? 0;
     row.classList.replace("waiting", "writing") || row.classList.add("writing");
+    const held = this.#held(row);
+    if (held) this.root.dataset.back = `${line}.${held.dataset.word}`;
     this.spans[line] = spell(row, text, spaced(text), (word) => element("span", { className: word >= before ? "word new" : "word" }));
   }
 
   #result(line) {
     const row = this.#row(line);
     row.classList.remove("waiting", "writing");
+    const held = this.#held(row);
     const shown = this.translation.shown(line);
     const text = shown?.text ?? "";
     const fixed = this.translation.prefixes.get(this.translation.lines[line])?.length ?? 0;
@@ -171,6 +185,8 @@ export class Pane {
       return span;
     });
     if (!text) row.append(document.createElement("br"));
+    const again = held && (this.spans[line][held.dataset.word] ?? this.spans[line].at(-1));
+    if (again) this.enter(again);
     const first = this.output.querySelector(".word[role]");
     if (first && !this.output.querySelector('.word[tabindex="0"]')) first.tabIndex = 0;
     if (shown?.source_words) this.oncut?.(line, shown.source_words);
@@ -207,7 +223,7 @@ export class Pane {
     best.hidden = !this.several || !fresh || result.hypotheses.length < 1;
     if (!best.hidden) {
       const { hypotheses, pick } = result;
-      const first = (each, which) => hypotheses.findIndex(({ text }) => text === each.text) === which; // mended ones may agree
+      const first = (each, which) => hypotheses.findIndex(({ text }) => text === each.text) === which; // samples may agree
       best.replaceChildren(...hypotheses.flatMap((each, which) => (first(each, which) ? [this.#choice(each, which, pick)] : [])));
     }
     const links = this.find(".links");

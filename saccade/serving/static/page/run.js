@@ -10,14 +10,15 @@ const SHOWN = 12; // moments of a sentence's attention
 export class Run {
   #abort = null;
   #drawing = 0;
+  #drawn = []; // the moments that each card was drawn from
 
   constructor(root) {
     this.state = root.querySelector("#run-state");
     this.charts = root.querySelector("#charts");
     this.place = root.querySelector("#samples");
     this.#forget();
-    addEventListener("saccade:theme", () => this.#soon());
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.#soon());
+    addEventListener("saccade:theme", () => this.retell());
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.retell());
   }
 
   #forget() {
@@ -54,6 +55,7 @@ export class Run {
   }
 
   retell() {
+    this.#drawn = [];
     this.#soon();
   }
 
@@ -88,7 +90,29 @@ export class Run {
     if (bleu.length) cards.push(chart(t("bleu"), [{ label: "", points: bleu, kind: "" }]));
     if (rate.length) cards.push(chart(t("rate"), [{ label: "", points: rate, kind: "" }]));
     this.charts.replaceChildren(...cards);
-    this.place.replaceChildren(...[...this.samples].map(([source, moments]) => sample(source, moments)));
+    this.#drawSamples();
+  }
+
+  // Lines of the log come more often than checkpoints: a card of which nothing is new stays, with its focus, and where a
+  // reader has scrolled it to. The newest moment is in sight until then.
+  #drawSamples() {
+    [...this.samples].forEach(([source, moments], index) => {
+      if (this.#drawn[index] === moments) return;
+      this.#drawn[index] = moments;
+      const card = sample(source, moments);
+      const before = this.place.children[index];
+      const row = before?.querySelector(".moments");
+      const held = row && row === document.activeElement;
+      const back = row && row.scrollLeft + row.clientWidth < row.scrollWidth - 1 ? row.scrollLeft : null;
+      if (before) before.replaceWith(card);
+      else this.place.append(card);
+      const shown = card.querySelector(".moments");
+      if (!shown) return;
+      shown.scrollLeft = back ?? shown.scrollWidth;
+      if (held) shown.focus({ preventScroll: true });
+    });
+    while (this.place.children.length > this.samples.size) this.place.lastChild.remove();
+    this.#drawn.length = this.samples.size;
   }
 
   #tell() {
