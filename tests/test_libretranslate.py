@@ -108,6 +108,30 @@ def test_languages_are_found_out(served: Served, translator: Translator) -> None
         assert [found["language"] for found in two["detectedLanguage"]] == ["en", "en"]
 
 
+GERMAN = "Das ist das Haus meines Vaters und meiner Mutter, und wir sind schon seit langer Zeit dort gewesen."
+
+
+def test_a_text_that_is_in_the_language_asked_for_stays_as_it_is(served: Served, translator: Translator) -> None:
+    page = f"<p>{GERMAN}<br>{GERMAN}</p>"
+    with httpx.Client(base_url=served.url) as client:
+        same = client.post("/translate", json={"q": ["Montag ", "1 & 2"], "source": "de", "target": "de"}).json()
+        html = client.post("/translate", json={"q": page, "source": "auto", "target": "de", "format": "html"}).json()
+        found = client.post("/translate", json={"q": [GERMAN, "Monday"], "source": "auto", "target": "de"}).json()
+        file = {"file": ("a.txt", GERMAN.encode())}
+        kept = client.post("/translate_file", files=file, data={"source": "de", "target": "de"}).json()
+        assert client.get(kept["translatedFileUrl"]).text == GERMAN
+    assert same["translatedText"] == ["Montag ", "1 & 2"]
+    assert (html["translatedText"], html["detectedLanguage"]["language"]) == (page, "de")
+    assert found["translatedText"][0] == GERMAN
+    assert found["detectedLanguage"][0]["language"] == "de"
+
+
+def test_a_short_text_is_taken_for_one_that_wants_to_be_translated(served: Served, translator: Translator) -> None:
+    answer = httpx.post(f"{served.url}/translate", json={"q": "September", "source": "auto", "target": "de"}).json()
+    assert answer["translatedText"] == translator.translate("September").text
+    assert answer["detectedLanguage"]["language"] == "en"
+
+
 def test_detection_is_among_what_is_served() -> None:
     assert detect("Bonjour tout le monde", ["en", "fr-CA", "de"])[0].language == "fr-CA"
     assert [one.language for one in detect("It is a fine day today", ["de", "en"])] == ["en", "de"]

@@ -48,6 +48,7 @@ from saccade.text.rows import together
 router = APIRouter(tags=["LibreTranslate"])
 FIELDS = 20  # of a form
 SHORT = 40  # characters; a shorter text of a list is taken to be in the language of the whole list
+SURE = 99.0  # confidence in a text being in the very language that is asked for
 
 
 def guard_of(request: Request) -> Guard:
@@ -83,9 +84,9 @@ async def translate(request: Request, server: TheServer, guard: TheGuard) -> Tra
     deadline = server.deadline()
     detected = await asyncio.to_thread(_detected, server, texts, target) if source == "auto" else None
     entries = [_entry(server, one.language, target) for one in detected or [Detection(source, 100.0)] * len(texts)]
-    answers = [""] * len(texts)
+    answers = list(texts)
     others: list[list[str]] = [[] for _ in texts]
-    for entry in dict.fromkeys(entries):
+    for entry in filter(None, dict.fromkeys(entries)):
         places = [i for i, its in enumerate(entries) if its is entry]
         if kind == "html":
             pages = together([translated_html(texts[i]) for i in places])
@@ -154,20 +155,22 @@ async def translate_file(request: Request, server: TheServer, guard: TheGuard, d
         raise Wrong("Invalid request: missing file parameter")
     source, target = _needed(fields, "source"), _needed(fields, "target")
     ending, content = ending_of(file.filename), await file.read()
-    by = None if source == "auto" else _entry(server, source, target)
+    if source == "auto":
+        _sources_of(server, target)
+    else:
+        _entry(server, source, target)
     settings = server.settings
     deadline = Deadline(settings.file_time_limit, "send a smaller file")
 
     async def translate(texts: list[str]) -> list[str]:
-        nonlocal by
+        nonlocal source
         if not texts:
             return []
-        if by is None:
-            by = _entry(server, (await asyncio.to_thread(_detected, server, texts, target))[0].language, target)
-        return await translating(server, by.name, client, deadline)(texts)
+        if source == "auto":
+            source = (await asyncio.to_thread(_detected, server, texts, target))[0].language
+        by = _entry(server, source, target)
+        return texts if by is None else await translating(server, by.name, client, deadline)(texts)
 
-    if by is None:
-        _sources_of(server, target)
     work = translated_file(ending, content, Limits(settings.max_unpacked, settings.max_members))
     made = await driven(work, translate, deadline)
     token = downloads.put(made, ending, name_of(file.filename, target, ending))
@@ -268,12 +271,15 @@ def _languages(server: Server) -> dict[str, list[str]]:
     return found
 
 
-def _entry(server: Server, source: str, target: str) -> Entry:
-    """The model for a pair of languages, or LibreTranslate's words for there being none."""
+def _entry(server: Server, source: str, target: str) -> Entry | None:
+    """The model for a pair of languages, or LibreTranslate's words for there being none; None: it is one language, and
+    its texts stay as they are."""
     served = _languages(server)
     for code in (source, target):
         if code not in served:
             raise Wrong(f"{code} is not supported")
+    if source == target:
+        return None
     for entry in server.pool.entries.values():
         if (entry.card.source, entry.card.target) == (source, target):
             return entry
@@ -290,10 +296,16 @@ def _sources_of(server: Server, target: str) -> list[str]:
 
 
 def _detected(server: Server, texts: list[str], target: str) -> list[Detection]:
-    """The language of each text, of those that the target can be translated from."""
+    """The language of each text: of those that the target can be translated from, or the target where that is sure."""
     sources = _sources_of(server, target)
-    whole = detect("\n".join(texts), sources)[0]
-    return [detect(text, sources)[0] if len(text) > SHORT else whole for text in texts]
+
+    def language_of(text: str) -> Detection:
+        own = detect(text, [*sources, target])[0]
+        sure = own.language == target and own.confidence >= SURE and len(text) > SHORT
+        return own if sure else detect(text, sources)[0]
+
+    whole = language_of("\n".join(texts))
+    return [language_of(text) if len(text) > SHORT else whole for text in texts]
 
 
 def name_of_language(code: str) -> str:
