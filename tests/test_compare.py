@@ -13,8 +13,10 @@ from xml.etree import ElementTree
 import pytest
 from conftest import Command, Done
 
+from saccade.comparing import run
 from saccade.comparing.plan import Plan, rows_of
 from saccade.comparing.table import Line, by_length, length_edges, spread, to_markdown
+from saccade.display import Display
 from saccade.errors import SaccadeError
 
 PYTHON = sys.executable
@@ -143,6 +145,41 @@ def test_an_interrupted_comparison_stops_its_rows_and_goes_on_later(place: Path,
     alive = [pid for pid in Path("/proc").glob("[0-9]*") if str(place / "stopped") in _command_line(pid)]
     assert alive == []
     assert list(folder.glob("step-*"))
+
+
+def test_an_interrupted_comparison_leaves_the_table_of_what_is_measured(
+    place: Path, first: Done, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one row that is not measured yet is interrupted as it begins."""
+
+    def interrupted(*given: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "_child", interrupted)
+    (place / "new.yaml").write_text(BASE)
+    rows = rows_of([place / f"{name}.yaml" for name in ("cho", "bahdanau", "new")])
+    plan = Plan.load(place / "out" / "plan.json")
+    with pytest.raises(KeyboardInterrupt):
+        run.compare(rows, plan, jobs=1, quality=None, speed=False, display=Display(quiet=True))
+    measured = json.loads((place / "out" / "table.json").read_text())["rows"]
+    assert [len(row["bleu"]) for row in measured] == [2, 2, 0]
+    assert "| new | – | not measured yet |" in (place / "out" / "table.md").read_text()
+
+
+def test_without_matplotlib_there_are_tables_and_a_word_on_the_figures(
+    place: Path, first: Done, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    out = place / "undrawn"
+    done = command(*arguments(place, "cho"), "--out", out, "--no-speed")
+    assert done.status == 0, done.err
+    assert "figures need matplotlib" in done.err
+    assert "| cho |" in done.out
+    assert not list(out.glob("figures/*"))
+    monkeypatch.undo()
+    again = command(*arguments(place, "cho"), "--out", out, "--no-speed")
+    assert "quality: 1 of 1 are measured already" in again.err
+    assert (out / "index.html").read_text().count("<svg") > 0
 
 
 def _command_line(process: Path) -> str:

@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +15,7 @@ from saccade.comparing.plan import Plan, Row
 from saccade.comparing.results import read_result
 from saccade.comparing.table import Line, lines_of, to_html, to_json, to_markdown
 from saccade.display import Display
+from saccade.errors import SaccadeError
 from saccade.files import write_text
 
 Task = tuple[Row, int]  # a row and a seed
@@ -31,21 +32,44 @@ def compare(
     display: Display,
     figures: bool = True,
 ) -> list[Line]:
-    """Measure what is not measured yet, then write table.md, table.json, index.html and figures/ into `plan.out`."""
+    """Measure what is not measured yet, then write table.md, table.json, index.html and figures/ into `plan.out`.
+
+    Interrupted, it still writes the tables of what is measured by then, without what takes long.
+    """
     plan.check()
     plan_path = plan.save()
     tasks = [(row, seed) for row in rows for seed in row.seeds(plan)]
-    failures = _measure("quality", [[task] for task in tasks], plan, plan_path, jobs, display)
-    if speed:  # of one after the other, when nothing else runs
-        measured = [(row, plan.seeds[0]) for row in rows if (row.name, plan.seeds[0]) not in failures]
-        failures |= _measure("speed", [measured], plan, plan_path, 1, display)
+    failures: Failures = {}
+    try:
+        failures |= _measure("quality", [[task] for task in tasks], plan, plan_path, jobs, display)
+        if speed:  # of one after the other, when nothing else runs
+            measured = [(row, plan.seeds[0]) for row in rows if (row.name, plan.seeds[0]) not in failures]
+            failures |= _measure("speed", [measured], plan, plan_path, 1, display)
+    except KeyboardInterrupt:
+        _write(lines_of(rows, plan, failures, quality, paired=False), plan, {})
+        display.say(f"{plan.out}/table.md: what is measured so far, without p")
+        raise
     lines = lines_of(rows, plan, failures, quality)
+    _write(lines, plan, {})  # the figures may want what is not installed here
+    if figures:
+        _write(lines, plan, _drawn(lines, plan, display))
+    return lines
+
+
+def _write(lines: Sequence[Line], plan: Plan, drawn: Mapping[str, Path]) -> None:
     out = Path(plan.out)
-    drawn = draw_figures(lines, plan, out / "figures") if figures else {}
     write_text(out / "table.md", to_markdown(lines, plan))
     write_text(out / "table.json", to_json(lines, plan))
     write_text(out / "index.html", to_html(lines, plan, drawn))
-    return lines
+
+
+def _drawn(lines: Sequence[Line], plan: Plan, display: Display) -> dict[str, Path]:
+    """The figures; where nothing can draw them, that is said, and the tables stand without."""
+    try:
+        return draw_figures(lines, plan, Path(plan.out) / "figures")
+    except SaccadeError as error:
+        display.say(f"{error}; the tables are written, and the same command then draws and measures nothing again")
+        return {}
 
 
 def _measure(

@@ -16,6 +16,7 @@ from saccade.evaluation.metrics import bleu, compare_systems
 from saccade.planning import spell_time
 
 Failures = Mapping[tuple[str, int], str]
+UNMEASURED = "not measured yet"
 
 
 @dataclass
@@ -42,9 +43,19 @@ class Line:
     drawn: dict[str, Any] | None = None
     failed: str | None = None
 
+    @property
+    def lacking(self) -> str:
+        """Why there is not all of it, in words."""
+        return UNMEASURED if self.failed == UNMEASURED else f"failed: {self.failed}"
 
-def lines_of(rows: Sequence[Row], plan: Plan, failures: Failures, quality: float | None) -> list[Line]:
-    """What was measured, row by row; `quality` is the validation BLEU whose time is given (None: 90% of the best)."""
+
+def lines_of(
+    rows: Sequence[Row], plan: Plan, failures: Failures, quality: float | None, *, paired: bool = True
+) -> list[Line]:
+    """What was measured, row by row; `quality` is the validation BLEU whose time is given (None: 90% of the best).
+
+    `paired`: with the significance against the row above, which takes a second or two a row and seed.
+    """
     sources, references = plan.test_pairs()
     edges = length_edges(sources)
     lines: list[Line] = []
@@ -56,7 +67,7 @@ def lines_of(rows: Sequence[Row], plan: Plan, failures: Failures, quality: float
         for seed in row.seeds(plan):
             found = read_result("quality", row, seed, plan)
             if found is None:
-                line.failed = failures.get((row.name, seed), "not measured")
+                line.failed = failures.get((row.name, seed), UNMEASURED)
                 continue
             _add_quality(line, found, seed)
             tokenize = found["tokenize"]
@@ -64,7 +75,7 @@ def lines_of(rows: Sequence[Row], plan: Plan, failures: Failures, quality: float
             texts[seed] = path.read_text(encoding="utf-8").split("\n")[:-1]
         if texts:
             line.lengths = by_length(texts, sources, references, edges, tokenize)
-            line.p_value = _significance(above, texts, references, tokenize)
+            line.p_value = _significance(above, texts, references, tokenize) if paired else None
             above = texts
         if speed := read_result("speed", row, plan.seeds[0], plan):
             line.train_tokens_per_second = speed["train_tokens_per_second"]
@@ -165,7 +176,7 @@ def cells_of(line: Line) -> list[str]:
     return [
         line.name,
         "–" if line.parameters is None else f"{line.parameters / 1e6:.2f} M",
-        f"failed: {line.failed}" if line.failed and not line.bleu else spread(line.bleu),
+        line.lacking if line.failed and not line.bleu else spread(line.bleu),
         spread(line.chrf),
         "–" if line.p_value is None else f"{line.p_value:.3f}",
         spread([100 * rate for rate in line.error_rate], 1),
@@ -192,7 +203,7 @@ def notes_of(lines: Sequence[Line], plan: Plan) -> list[str]:
             f"Speeds: target tokens a second, each row alone on {', '.join(devices)}; decoding with the search of the "
             "row's recipe. Time to quality: target tokens until the validation BLEU (greedy) is reached, at that speed."
         )
-    return notes + [f"{line.name} failed: {line.failed}" for line in lines if line.failed]
+    return notes + [f"{line.name} {line.lacking}" for line in lines if line.failed]
 
 
 def to_markdown(lines: Sequence[Line], plan: Plan) -> str:
