@@ -70,7 +70,15 @@ def test_a_recipe_that_fails_is_named_and_the_others_are_kept(place: Path, first
         assert rows[name]["train_tokens_per_second"] > 0
         assert rows[name]["decode_tokens_per_second"] > 0
         assert [point["length"] for point in rows[name]["cost"]] == [8, 16, 32, 64, 128, 256]
-        assert [point["tokens"] for point in rows[name]["curve"]] == sorted(p["tokens"] for p in rows[name]["curve"])
+        first, last = (point["tokens"] for point in rows[name]["curve"])
+        assert 0 < first < last == rows[name]["target_tokens"], "however seldom steps are logged"
+
+
+def test_the_time_to_quality_says_which_quality(place: Path, first: Done) -> None:
+    rows = json.loads((place / "out" / "table.json").read_text())["rows"]
+    best = max(point["bleu"] for row in rows for point in row["curve"])
+    assert {row["quality"] for row in rows} == {0.9 * best}
+    assert f"a validation BLEU of {0.9 * best:.2f} (greedy) is reached" in first.out
 
 
 def test_only_rows_that_attend_have_alignments(place: Path, first: Done) -> None:

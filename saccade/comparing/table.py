@@ -41,6 +41,7 @@ class Line:
     curve: list[dict[str, float]] = field(default_factory=list)  # of the first seed
     cost: list[dict[str, float]] = field(default_factory=list)
     drawn: dict[str, Any] | None = None
+    quality: float | None = None  # the validation BLEU whose time is given
     failed: str | None = None
 
     @property
@@ -143,8 +144,11 @@ def by_length(
 def _add_time_to_quality(lines: Sequence[Line], quality: float | None) -> None:
     """Target tokens until the validation BLEU is first reached, at the speed that the row has when it runs alone."""
     known = [point["bleu"] for line in lines for point in line.curve if point["bleu"] is not None]
-    bar = quality if quality is not None else 0.9 * max(known, default=float("inf"))
+    if quality is None and not known:
+        return
+    bar = quality if quality is not None else 0.9 * max(known)
     for line in lines:
+        line.quality = bar
         reached = [point["tokens"] for point in line.curve if point["bleu"] is not None and point["bleu"] >= bar]
         if reached and line.train_tokens_per_second:
             line.seconds_to_quality = reached[0] / line.train_tokens_per_second
@@ -190,6 +194,7 @@ def notes_of(lines: Sequence[Line], plan: Plan) -> list[str]:
     """What a reader must know to compare: signatures, seeds, device, what failed."""
     signatures = sorted({f"{signature}" for line in lines for signature in line.signatures})
     devices = sorted({line.device for line in lines if line.device})
+    bars = {line.quality for line in lines if line.quality is not None}
     sources, _ = plan.test_pairs()
     notes = [
         f"{'Test' if plan.test or not plan.scored else 'Validation'} set: "
@@ -201,8 +206,12 @@ def notes_of(lines: Sequence[Line], plan: Plan) -> list[str]:
     if devices:
         notes.append(
             f"Speeds: target tokens a second, each row alone on {', '.join(devices)}; decoding with the search of the "
-            "row's recipe. Time to quality: target tokens until the validation BLEU (greedy) is reached, at that speed."
+            "row's recipe."
         )
+        notes += [
+            f"Time to quality: target tokens until a validation BLEU of {bar:.2f} (greedy) is reached, at that speed."
+            for bar in bars
+        ]
     return notes + [f"{line.name} {line.lacking}" for line in lines if line.failed]
 
 
@@ -221,8 +230,11 @@ def to_json(lines: Sequence[Line], plan: Plan) -> str:
 def to_html(lines: Sequence[Line], plan: Plan, figures: Mapping[str, Path]) -> str:
     """One file that needs nothing else: the table, its notes and the figures drawn inside."""
 
+    def unbroken(cell: str) -> str:
+        return html.escape(cell).replace(" ± ", "&nbsp;±&nbsp;")
+
     def row(tag: str, cells: Sequence[str]) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>\n"
+        return "<tr>" + "".join(f"<{tag}>{unbroken(cell)}</{tag}>" for cell in cells) + "</tr>\n"
 
     drawings = "".join(
         f"<figure>{_inline(path)}<figcaption>{html.escape(title)}</figcaption></figure>\n"
@@ -238,6 +250,7 @@ def to_html(lines: Sequence[Line], plan: Plan, figures: Mapping[str, Path]) -> s
  table {{ border-collapse: collapse; font-variant-numeric: tabular-nums; }}
  th, td {{ padding: .3rem .7rem; text-align: right; border-bottom: 1px solid #8886; }}
  th:first-child, td:first-child {{ text-align: left; }}
+ li {{ overflow-wrap: anywhere; }}
  figure {{ margin: 2rem 0; }} figure svg {{ max-width: 100%; height: auto; background: #fff; }}
 </style>
 <h1>{len(lines)} rows compared</h1>

@@ -338,7 +338,13 @@ class Trainer:
                 checkpoint.save_weights(checkpoint.weights_of(self.shown), self.folder / "model.safetensors")
             elif progress.step > settings.bidirectional_steps:  # what comes before is not what is wanted
                 progress.stale += 1
-        row = {"step": progress.step, "valid_loss": result.loss, "valid_bleu": result.bleu, "best": is_best}
+        row = {
+            "step": progress.step,
+            "valid_loss": result.loss,
+            "valid_bleu": result.bleu,
+            "best": is_best,
+            "target_tokens": progress.tokens,
+        }
         progress.validations.append(row)
         self._hear()
         log.validation(row, time.perf_counter() - started)
