@@ -1,6 +1,7 @@
 """Recipes side by side: one table, resumable, one failure loses nothing else."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -150,9 +151,31 @@ def test_an_interrupted_comparison_stops_its_rows_and_goes_on_later(place: Path,
         run.wait(60)
     assert run.returncode == 130
     time.sleep(0.5)
-    alive = [pid for pid in Path("/proc").glob("[0-9]*") if str(place / "stopped") in _command_line(pid)]
-    assert alive == []
+    assert _at_work_in(place / "stopped") == []
     assert list(folder.glob("step-*"))
+
+
+@pytest.mark.parametrize("how", ["Ctrl-C", "SIGKILL"])
+def test_rows_save_and_stop_when_the_terminal_or_nobody_asks_for_them_any_more(how: str, place: Path) -> None:
+    """A terminal's Ctrl-C goes to all processes of its group at once; a comparison that is killed can tell nobody."""
+    out = place / how
+    line = [PYTHON, "-m", "saccade", *arguments(place, "cho"), "--out", str(out), "--no-speed"]
+    long = [*line, "training.max_steps=100000", "training.validate_every=50000", "training.checkpoint_every=5"]
+    with subprocess.Popen(long, stderr=subprocess.PIPE, start_new_session=True) as run:
+        folder = out / "cho" / "seed-1" / "resume"
+        deadline = time.monotonic() + 120
+        while not list(folder.glob("step-*")) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        if how == "Ctrl-C":
+            os.killpg(run.pid, signal.SIGINT)
+        else:
+            run.kill()
+        run.wait(60)
+    while (alive := _at_work_in(out)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert alive == []
+    said = (out / "cho" / "seed-1.results" / "quality.log").read_text()
+    assert re.search(r"stopped at step [\d,]+; the same command goes on", said), said
 
 
 def test_an_interrupted_comparison_leaves_the_table_of_what_is_measured(
@@ -188,6 +211,10 @@ def test_without_matplotlib_there_are_tables_and_a_word_on_the_figures(
     again = command(*arguments(place, "cho"), "--out", out, "--no-speed")
     assert "quality: 1 of 1 are measured already" in again.err
     assert (out / "index.html").read_text().count("<svg") > 0
+
+
+def _at_work_in(folder: Path) -> list[Path]:
+    return [process for process in Path("/proc").glob("[0-9]*") if str(folder) in _command_line(process)]
 
 
 def _command_line(process: Path) -> str:

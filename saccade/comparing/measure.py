@@ -1,12 +1,15 @@
 """Rows measured in a process of their own: `python -m saccade.comparing.measure quality|speed PLAN` < rows.
 
-Standard input names a row a line, as JSON. `quality` trains (or goes on, or finds it trained) and measures what the
-model writes; `speed` is run while nothing else is, and measures how fast it learns and writes. Each row leaves one JSON
-file, put in place whole; the process ends at the first row that fails.
+The first line of standard input names the rows, as JSON; when it ends, whoever asked is gone. `quality` trains (or goes
+on, or finds it trained) and measures what the model writes; `speed` is run while nothing else is, and measures how fast
+it learns and writes. Each row leaves one JSON file, put in place whole; the process ends at the first row that fails.
 """
 
 import json
+import os
+import signal
 import sys
+import threading
 import time
 from itertools import islice
 from pathlib import Path
@@ -212,11 +215,19 @@ class _Step:
 def main(what: str, plan_path: str) -> None:
     """Measure row after row, and write down what was found."""
     plan = Plan.load(plan_path)
-    for line in sys.stdin:
-        name, path, seed = json.loads(line)
+    rows = json.loads(sys.stdin.readline())
+    threading.Thread(target=_stop_when_alone, daemon=True).start()
+    for name, path, seed in rows:
         row = Row(name, Path(path))
         measured = {"quality": quality, "speed": speed}[what](plan, row, seed)
         write_result(what, row, seed, plan, measured)
+
+
+def _stop_when_alone() -> None:
+    """Save and stop when whoever asked was killed: the same command, given again, is to find nobody in its folders."""
+    while os.read(0, 1):  # not `sys.stdin`, whose lock must be free at the end
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from saccade.comparing.figures import draw_figures
@@ -111,14 +111,26 @@ def _measure(
 def _child(
     what: str, group: Sequence[Task], plan_path: Path, log: Path, children: set["subprocess.Popen[bytes]"]
 ) -> int:
-    """Measure the rows of a group in a process of their own; how it ended."""
+    """Measure the rows of a group in a process of their own; how it ended.
+
+    Its standard input stays open for as long as this process lives, however that ends. In a session of its own it does
+    not hear the terminal's Ctrl-C: the word to stop would then be the second, at which it stops without saving.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
-    named = "".join(json.dumps([row.name, str(row.path), seed]) + "\n" for row, seed in group)
+    named = json.dumps([[row.name, str(row.path), seed] for row, seed in group])
     command = [sys.executable, "-m", "saccade.comparing.measure", what, str(plan_path)]
-    with open(log, "wb") as file:
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT)
+    with (
+        open(log, "wb") as file,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+        ) as child,
+    ):
         children.add(child)
-        child.communicate(named.encode())
+        assert child.stdin is not None
+        with suppress(BrokenPipeError):  # it has ended already, and its log says why
+            child.stdin.write(named.encode() + b"\n")
+            child.stdin.flush()
+        child.wait()
         children.discard(child)
     return child.returncode
 
