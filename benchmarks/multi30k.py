@@ -20,7 +20,6 @@ Scores of a test are kept in --out and not made a second time.
 
 import argparse
 import json
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import mean
@@ -137,8 +136,6 @@ def main() -> None:
     name = f"multi30k-{arguments.source}-{arguments.target}"
     arguments.recipe = arguments.recipe or RECIPES / f"{name}-best.yaml"
     arguments.out = arguments.out or Path("runs") / name
-    # Rows that run side by side share the cores.
-    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // arguments.jobs)))
     display = Display()
     given = dict(arguments.variant) or ({} if arguments.test or (arguments.out / "variants").exists() else VARIANTS)
     rows = variant_rows(arguments.recipe, given, arguments.out)

@@ -155,6 +155,14 @@ def test_an_interrupted_comparison_stops_its_rows_and_goes_on_later(place: Path,
     assert list(folder.glob("step-*"))
 
 
+def test_rows_that_run_at_the_same_time_share_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert [run.environment_of(jobs).get("OMP_NUM_THREADS") for jobs in (1, 2, 3, 12)] == [None, "4", "2", "1"]
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert run.environment_of(2)["OMP_NUM_THREADS"] == "3"
+
+
 @pytest.mark.parametrize("how", ["Ctrl-C", "SIGKILL"])
 def test_rows_save_and_stop_when_the_terminal_or_nobody_asks_for_them_any_more(how: str, place: Path) -> None:
     """A terminal's Ctrl-C goes to all processes of its group at once; a comparison that is killed can tell nobody."""

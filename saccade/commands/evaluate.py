@@ -173,7 +173,7 @@ def compare(
     gold_text: Annotated[tuple[str, str] | None, typer.Option(help="The sentences of --gold.")] = None,
     out: Annotated[Path, typer.Option(help="Where models, table and figures go.")] = Path("runs/compare"),
     seeds: Annotated[int, typer.Option(help="Train each recipe so many times, with seeds 1, 2, …", min=1)] = 1,
-    jobs: Annotated[int, typer.Option(help="Rows trained at the same time.", min=1)] = 1,
+    jobs: Annotated[int, typer.Option(help="Rows trained at the same time, sharing the cores.", min=1)] = 1,
     quality: Annotated[
         float | None, typer.Option(help="Validation BLEU whose time is given. Default: 90% of the best seen.")
     ] = None,

@@ -1,6 +1,7 @@
 """A whole comparison: every row and seed in its own process, so that one that fails takes nothing else with it."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -83,13 +84,14 @@ def _measure(
         display.say(f"{what}: {total - wanted} of {total} are measured already")
     children: set[subprocess.Popen[bytes]] = set()
     stopped = threading.Event()
+    environment = environment_of(min(jobs, wanted))
 
     def run(group: Sequence[Task]) -> None:
         """A process that ends before its last row has failed at the first row without a result; the rest go on."""
         while group and not stopped.is_set():
             first, seed = group[0]
             log = first.results(plan, seed) / f"{what}.log"
-            status = _child(what, group, plan_path, log, children)
+            status = _child(what, group, plan_path, log, children, environment)
             group = [task for task in group if read_result(what, *task, plan) is None]
             if group and not stopped.is_set():
                 failures[group[0][0].name, group[0][1]] = _last_words(log, status)
@@ -108,8 +110,19 @@ def _measure(
     return failures
 
 
+def environment_of(jobs: int) -> dict[str, str]:
+    """Of rows so many of which run at a time: they share the cores, unless somebody has said otherwise."""
+    shared = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // jobs))} if jobs > 1 else {}
+    return shared | dict(os.environ)
+
+
 def _child(
-    what: str, group: Sequence[Task], plan_path: Path, log: Path, children: set["subprocess.Popen[bytes]"]
+    what: str,
+    group: Sequence[Task],
+    plan_path: Path,
+    log: Path,
+    children: set["subprocess.Popen[bytes]"],
+    environment: dict[str, str],
 ) -> int:
     """Measure the rows of a group in a process of their own; how it ended.
 
@@ -122,7 +135,12 @@ def _child(
     with (
         open(log, "wb") as file,
         subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=file, stderr=subprocess.STDOUT, start_new_session=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=environment,
         ) as child,
     ):
         children.add(child)
