@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -16,7 +17,8 @@ from conftest import Command, Done
 
 from saccade.comparing import run
 from saccade.comparing.plan import Plan, rows_of
-from saccade.comparing.table import Line, by_length, length_edges, spread, to_markdown
+from saccade.comparing.results import read_result, write_result
+from saccade.comparing.table import Line, by_length, length_edges, lines_of, spread, to_markdown
 from saccade.display import Display
 from saccade.errors import SaccadeError
 
@@ -263,6 +265,24 @@ def test_rows_are_recipes_or_folders_with_names_of_their_own(tmp_path: Path) -> 
         (tmp_path / name / "same.yaml").write_text("model: {}\n")
     with pytest.raises(SaccadeError, match="another row named same"):
         rows_of([tmp_path / "a" / "same.yaml", tmp_path / "b" / "same.yaml"])
+
+
+def test_a_test_set_of_one_sentence_has_scores_and_no_significance(place: Path, first: Done) -> None:
+    rows = rows_of([place / "cho.yaml", place / "bahdanau.yaml"])
+    plan = Plan.load(place / "out" / "plan.json")
+    for row in rows:
+        measured = read_result("quality", row, 1, plan)
+        assert measured is not None
+        out = place / "single" / row.name / "seed-1.results"
+        out.mkdir(parents=True)
+        (out / "translations.txt").write_text("one line\n")
+    files = tuple(str(place / f"single.{side}") for side in ("en", "de"))
+    for file in files:
+        Path(file).write_text("seventeen\n")
+    single = replace(plan, out=str(place / "single"), data=files, test=files, seeds=(1,))
+    for row in rows:
+        write_result("quality", row, 1, single, measured)
+    assert [line.p_value for line in lines_of(rows, single, {}, None)] == [None, None]
 
 
 def test_buckets_of_length_hold_every_sentence_once() -> None:

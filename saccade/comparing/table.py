@@ -108,7 +108,7 @@ def _significance(
 ) -> float | None:
     """The paired bootstrap's p for BLEU, seed against the same seed; the largest: all seeds must agree."""
     both = sorted(set(above) & set(texts))
-    if not both:
+    if not both or len(references) < 2:  # a bootstrap of one sentence says nothing
         return None
     found = [
         compare_systems(above[seed], texts[seed], references, metrics=("bleu",), samples=500, tokenize=tokenize)
