@@ -20,9 +20,12 @@ __all__ = ["SaccadeError", "Translation", "Translator", "load", "train"]
 def __getattr__(name: str) -> Any:
     # torch takes seconds to import; `saccade --help` and the settings need none of it.
     if name == "__version__":
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        return version("saccade")
+        try:
+            return version("saccade")
+        except PackageNotFoundError:  # run as it lies there: no reason to lose a run at its end
+            return "0+not.installed"
     if name in __all__:
         from saccade import api
 

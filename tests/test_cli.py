@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib import metadata
 from itertools import chain
 from pathlib import Path
 
@@ -72,6 +73,21 @@ def test_the_script_is_the_module() -> None:
 
 def test_the_version_is_that_of_the_folders(command: Command, trained: Path) -> None:
     assert command("--version").out.strip() == saccade.__version__ == read_record(trained)["saccade"]
+
+
+def test_a_tree_that_is_not_installed_trains_to_the_end(
+    tmp_path: Path, tiny: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `python -m saccade` runs it where nothing can be installed; the card says so in place of a version."""
+
+    def of_what_is_installed(name: str) -> str:
+        if name == "saccade":
+            raise metadata.PackageNotFoundError(name)
+        return "1"
+
+    monkeypatch.setattr(metadata, "version", of_what_is_installed)
+    saccade.train(*tiny, "training.max_steps=1", "training.validate_every=1", out=tmp_path / "run", quiet=True)
+    assert read_record(tmp_path / "run")["saccade"] == "0+not.installed"
 
 
 def test_help_needs_no_torch() -> None:

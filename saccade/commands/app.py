@@ -1,10 +1,11 @@
 """What all commands have in common: the application, and arguments that many of them take."""
 
-from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+import saccade
 
 app = typer.Typer(
     name="saccade",
@@ -17,7 +18,7 @@ app = typer.Typer(
 
 def _say_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(version("saccade"))
+        typer.echo(saccade.__version__)
         raise typer.Exit
 
 

@@ -5,6 +5,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import saccade
 from saccade.config import SearchConfig
 from saccade.data.corpora import read_lines
 from saccade.data.store import Store
@@ -72,7 +73,7 @@ def export(
         write_export(
             place,
             {
-                "saccade": version("saccade"),
+                "saccade": saccade.__version__,
                 "format": to,
                 "weights": fingerprint(folder / WEIGHTS),
                 "sentences": len(examples.sources),

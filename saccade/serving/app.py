@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from importlib.metadata import version
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -14,6 +13,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
+import saccade
 from saccade.errors import SaccadeError
 from saccade.serving import libretranslate, page, reference, v1
 from saccade.serving.direct import Direct
@@ -43,7 +43,7 @@ def create_app(server: Server) -> FastAPI:
             task.cancel()
         await server.close()
 
-    app = FastAPI(title="Saccade", version=version("saccade"), lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = FastAPI(title="Saccade", version=saccade.__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.server = server
     for room in (v1, reference, libretranslate, page):
         app.router.routes.extend(room.router.routes)  # one router within another asks twice

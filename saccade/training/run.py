@@ -3,12 +3,12 @@
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+import saccade
 from saccade.config import Config, known
 from saccade.data.batching import Batcher
 from saccade.data.both_ways import BothWays
@@ -378,7 +378,7 @@ def _finish(
         folder,
         {
             **({} if forgetting is None else {"forgetting": forgetting}),
-            "saccade": version("saccade"),
+            "saccade": saccade.__version__,
             "torch": torch.__version__,
             "device": describe_device(translator.device),
             "parameters": count_parameters(translator.model),
