@@ -1,5 +1,7 @@
 """Score functions and windows, each against its equation over single vectors in float64."""
 
+import re
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -151,6 +153,20 @@ def test_a_predicted_centre_is_inside_the_sentence_and_learns():
     assert (found.weights.sum(-1) <= 1).all()
     found.context.sum().backward()
     assert window.v_p.weight.grad.abs().sum() > 0
+
+
+def test_no_equation_is_cited_for_a_score_and_for_a_window():
+    """Luong et al. 2015: the content scores are equation 8, location 9, the predicted centre 10, its Gaussian 11."""
+    cited = [
+        {int(number) for part in parts.values() for number in re.findall(r"\d+", luongs_equations(part))}
+        for parts in (SCORES, WINDOWS)
+    ]
+    assert cited == [{8, 9}, {10, 11}]
+
+
+def luongs_equations(part: type) -> str:
+    found = re.search(r"Luong et al\. 2015, (eq\. [\d and]+)", part.__doc__ or "")
+    return found[1] if found else ""
 
 
 def test_a_global_window_is_all_of_the_source():

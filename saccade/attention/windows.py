@@ -50,7 +50,7 @@ class LocalMonotonic(nn.Module):
 
 
 class LocalPredictive(nn.Module):
-    """local-p: words within D of a centre that is predicted   (Luong et al. 2015, eq. 9 and 10).
+    """local-p: words within D of a centre that is predicted   (Luong et al. 2015, eq. 10 and 11).
 
     p_t = S · σ(v_pᵀ tanh(W_p h_t)),    a_t(s) = align(h_t, h̄_s) · exp(-(s - p_t)² / 2σ²),  σ = D / 2
 
