@@ -10,6 +10,7 @@ length. Each keeps what was best on the validation set, and writes it with a bea
 """
 
 import argparse
+import importlib.util
 import json
 import math
 import time
@@ -43,6 +44,8 @@ BEAM, ROWS = 5, 64
 
 def main() -> None:
     args = arguments()
+    if importlib.util.find_spec("transformers") is None:
+        raise SaccadeError("MarianMT needs transformers, which is not installed: pip install 'saccade[bench]'")
     device = device_for(args.device)
     sides = ("de", "en")
     train, dev = ([args.data / f"{part}.{side}.gz" for side in sides] for part in ("train", "dev"))

@@ -130,13 +130,21 @@ def one_by_one(contestants: "Contestants", batches: list[Batch], args: argparse.
             continue
         peak = torch.cuda.max_memory_allocated(device) - before
         memory.append(f"{name} {peak / 2**30:.1f} GB")
-        idle = f", GPU idle {of_the_gpu(step):.1%} of the time" if name.startswith("Saccade") else ""
         # Now, so that a run that is cut short has said what it found.
-        print(f"{name}: {statistics.median(rates[name]):,.0f} target tokens/s, {peak / 2**30:.1f} GB{idle}", flush=True)
+        print(f"{name}: {statistics.median(rates[name]):,.0f} target tokens/s, {peak / 2**30:.1f} GB", flush=True)
+        if name.startswith("Saccade"):
+            print(f"{name}: {idle_share(step)}", flush=True)
         del step
     title = f"training, {args.width} wide, {args.layers}+{args.layers} layers, vocabulary {args.vocabulary:,}"
     report(title, rates, "Saccade", "target tokens/s", foreign.share())
     return f"{of_the_units(rates, batches, args)}\nmost memory: {'; '.join(memory)}"
+
+
+def idle_share(step: Callable[[], int]) -> str:
+    try:
+        return f"GPU idle {of_the_gpu(step):.1%} of the time"
+    except RuntimeError as error:  # of a profiler that may not look
+        return f"how long the GPU was idle cannot be told: {str(error).splitlines()[0]}"
 
 
 def sentences(args: argparse.Namespace) -> Pairs:
