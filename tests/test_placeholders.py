@@ -254,6 +254,9 @@ def test_the_invented_goes_and_the_garbled_is_mended() -> None:
     assert placed("<i>one <b>two</b></i> three", "eins zwei drei") == "<i>eins <b>zwei</b></i> drei"
     assert placed("一二<b>三</b>四", "甲乙丙丁") == "甲乙<b>丙</b>丁"
     assert placed("{a}", "") == "{a}"
+    assert placed("See %s today", "Siehe heute") == "Siehe %s heute"
+    assert placed("Today see %(name)s", "Siehe heute") == "Siehe heute %(name)s"
+    assert placed("rise {x} of 5 %", "Anstieg 5 %") == "Anstieg {x} 5 %"
 
 
 def test_the_alignment_says_where(tmp_path: Path, tiny: list[str]) -> None:

@@ -1,8 +1,8 @@
 """What must come through whatever the model does: markup, variables, addresses, numbers, listed terms.
 
 - `tags`: `<b>`, `</b>`, `<br/>`, `<a href="…">`, `<0>`, comments `<!-- … -->`
-- `variables`: `{name}`, `{0}`, `{}`, `{x:>8}`, `{ $name }`, `{n, number}`, `{{mustache}}`, `${x}`, `%{x}`, `%s`, `%1$s`,
-  `%5.2f`, `%(name)d`, `%dpx`
+- `variables`: `{name}`, `{0}`, `{}`, `{x:>8}`, `{ $name }`, `{n, number}`, `{{mustache}}`, `${x}`, `%{x}`, `%s`,
+  `%1$s`, `%5.2f`, `%(name)d`, `%dpx`
 - `urls`: `https://…`, any other `scheme://…`, `www.…`; a full stop or bracket that ends a sentence is not part of it
 - `emails`: `name@host.tld`
 - `numbers`: digits; `saccade.text.numbers` says when one has survived

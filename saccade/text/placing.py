@@ -262,7 +262,8 @@ def _put_in(items: list[_Item], span: Span, sources: Sequence[Range], attended: 
 
 
 def _needs_space(left: str, right: str) -> bool:
-    return not (_NO_SPACE_AFTER.match(left[-1:]) or _NO_SPACE_BEFORE.match(right[:1]))
+    variable = len(right) > 1 and right[0] == "%"  # %s is a word; a bare % belongs to its number
+    return not (_NO_SPACE_AFTER.match(left[-1:]) or (_NO_SPACE_BEFORE.match(right[:1]) and not variable))
 
 
 def _gap(items: Sequence[_Item], first: int, last: int, low: int, high: int, runs: Sequence[Range]) -> int:
