@@ -256,6 +256,10 @@ def test_the_invented_goes_and_the_garbled_is_mended() -> None:
     assert placed("{a}", "") == "{a}"
     assert placed("See %s today", "Siehe heute") == "Siehe %s heute"
     assert placed("Today see %(name)s", "Siehe heute") == "Siehe heute %(name)s"
+    assert placed("It is -5 °C", "Es ist kalt") == "Es ist -5 kalt"
+    assert placed("It is −5 °C or {x}", "") == "−5 {x}"
+    assert placed("half is .5", "die Hälfte ist") == "die Hälfte ist .5"
+    assert placed("half is .5, 3-5", "0,5, 3 bis 5") == "0,5, 3 bis 5"
     assert placed("rise {x} of 5 %", "Anstieg 5 %") == "Anstieg {x} 5 %"
 
 

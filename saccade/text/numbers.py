@@ -40,6 +40,7 @@ _RUN = re.compile(r"\d+(?:[.,'’٬٫\u00a0\u202f ]\d+)*")
 _GROUP = re.compile(r"\d+")
 _CLOCK = re.compile(r"[:.]\d\d(?:[:.]\d\d)?(?:\s*([ap])\.?m\b)?|\s*([ap])\.?m\b", re.IGNORECASE)
 _TIME = re.compile(r"\b([01]?\d|2[0-3]):([0-5]\d)\b", re.ASCII)
+_SIGN = re.compile(r"(?<![^\s(\[{\"'„“«=:$€£¥])[\-−]?\.?\Z")  # -5, .5
 _DATE = re.compile(r"[/\-.月월]")
 _ROMAN = ("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
 _LONGEST_WORD = 6  # digits of a number that may be a word
@@ -73,6 +74,12 @@ def numbers_in(text: str, taken: Sequence[tuple[int, int]] = ()) -> list[Found]:
         found += [code] if code in codes else []
         position = code.end
     return [number for number in found if not _overlaps(number, taken)]
+
+
+def sign_of(text: str, start: int) -> str:
+    """What before a number changes its value: a minus, the point of a fraction."""
+    sign = _SIGN.search(text[max(start - 3, 0) : start])
+    return sign.group() if sign else ""
 
 
 @lru_cache(1024)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from saccade.text.glossary import Glossary, Terms, occurrences, standing
-from saccade.text.numbers import Found, numbers_in, survivors
+from saccade.text.numbers import Found, numbers_in, sign_of, survivors
 from saccade.text.spans import UNSPACED, Span
 
 _SPEC = r"(?:hh?|ll?|[Lzjt])?[diouxXeEfFgGaAcsrp@]"
@@ -76,7 +76,9 @@ class Protection:
         if self.numbers:
             taken = [(span.start, span.end) for span in spans]
             free = numbers_in(text, taken)
-            spans += [Span("numbers", n.start, n.end, text[n.start : n.end], text[n.start : n.end]) for n in free]
+            for n in free:
+                number = text[n.start : n.end]
+                spans.append(Span("numbers", n.start, n.end, number, sign_of(text, n.start) + number))
         return sorted(spans, key=lambda span: span.start)
 
     def exact(self, text: str) -> list[Span]:
