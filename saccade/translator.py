@@ -15,7 +15,7 @@ from saccade.data.tokenizers import PAD, Tokenizers
 from saccade.engines import Engine
 from saccade.engines.pytorch import WINDOW, SearchBatch, TorchEngine, by_tokens, longest_first, windows
 from saccade.errors import SaccadeError
-from saccade.generation.asked import beam_of, pool_of, search_of
+from saccade.generation.asked import beam_of, check_heard, pool_of, search_of
 from saccade.generation.contrastive import Contrastive
 from saccade.generation.ensemble import Ensemble, Mean
 from saccade.generation.guard import Guarded, decode_again
@@ -329,6 +329,7 @@ class Translator:
     def settings_for(self, **search: Any) -> SearchConfig:
         """The folder's search settings with some changed; those that do not go together are refused."""
         settings = self.config.with_changes({"search": search}).search if search else self.config.search
+        check_heard(search, settings)
         if settings.method == "contrastive":
             Contrastive.of(settings)
         most = ("mbr", settings.mbr) if settings.mbr else ("beam", settings.beam)
