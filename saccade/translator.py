@@ -54,6 +54,7 @@ class Translator:
         self._models = [config.model, *(other.model for other in others)]
         self.own_engine = TorchEngine(self._searcher)
         self.engine: Engine = self.own_engine
+        self.engine_refused: str | None = None  # why there is no other engine, although there is an export
         self.engine_is_asked_for = False  # so that what it cannot do is refused, rather than done by our own
 
     @classmethod
@@ -88,6 +89,8 @@ class Translator:
     def engine_note(self, **search: Any) -> str | None:
         """Why our own engine does it although there is another; None: there is nothing to say."""
         obstacle = self.engine.obstacle(self.settings_for(**search))
+        if self.engine_refused is not None:
+            return f"engine: torch, because {self.engine_refused}"
         return None if obstacle is None else f"engine: torch, because {self.engine.name} cannot do {obstacle}"
 
     @property
