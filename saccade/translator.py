@@ -15,7 +15,7 @@ from saccade.data.tokenizers import PAD, Tokenizers
 from saccade.engines import Engine
 from saccade.engines.pytorch import WINDOW, SearchBatch, TorchEngine, by_tokens, longest_first, windows
 from saccade.errors import SaccadeError
-from saccade.generation.asked import beam_of, pool_of, search_of
+from saccade.generation.asked import beam_of, check_heard, pool_of, search_of
 from saccade.generation.contrastive import Contrastive
 from saccade.generation.ensemble import Ensemble, Mean
 from saccade.generation.guard import Guarded, decode_again
@@ -54,6 +54,7 @@ class Translator:
         self._models = [config.model, *(other.model for other in others)]
         self.own_engine = TorchEngine(self._searcher)
         self.engine: Engine = self.own_engine
+        self.engine_refused: str | None = None  # why there is no other engine, although there is an export
         self.engine_is_asked_for = False  # so that what it cannot do is refused, rather than done by our own
 
     @classmethod
@@ -88,6 +89,8 @@ class Translator:
     def engine_note(self, **search: Any) -> str | None:
         """Why our own engine does it although there is another; None: there is nothing to say."""
         obstacle = self.engine.obstacle(self.settings_for(**search))
+        if self.engine_refused is not None:
+            return f"engine: torch, because {self.engine_refused}"
         return None if obstacle is None else f"engine: torch, because {self.engine.name} cannot do {obstacle}"
 
     @property
@@ -336,6 +339,7 @@ class Translator:
     def settings_for(self, **search: Any) -> SearchConfig:
         """The folder's search settings with some changed; those that do not go together are refused."""
         settings = self.config.with_changes({"search": search}).search if search else self.config.search
+        check_heard(search, settings)
         if settings.method == "contrastive":
             Contrastive.of(settings)
         most = ("mbr", settings.mbr) if settings.mbr else ("beam", settings.beam)

@@ -393,6 +393,12 @@ def test_a_pair_of_files_in_a_pipe_and_a_recipe(
         (["translate", "TRAINED", "-i", "nowhere.txt"], "nowhere.txt: there is no such file"),
         (["translate", "TRAINED", "--beam", "2", "--n-best", "3"], "search.n_best=3 is more than search.beam=2"),
         (["translate", "TRAINED", "--beam", "0"], "search.beam=0: input should be greater than 0"),
+        (
+            ["translate", "TRAINED", "--temperature", "0.5"],
+            "search.temperature=0.5 says nothing with search.method=beam",
+        ),
+        (["translate", "TRAINED", "--method", "sample", "--groups", "2"], "leave it out, or set search.method=diverse"),
+        (["translate", "TRAINED", "--top-k", "5"], "set search.method=sample or search.method=contrastive"),
         (["translate", "TRAINED", "--device", "gpu"], "'gpu' is not a device"),
         (["evaluate", "TRAINED", "--source", "TEXT", "--reference", "nowhere.de"], "nowhere.de: there is no such file"),
         (["evaluate", "TEXT", "--source", "TEXT", "--reference", "TEXT", "--tokenize", "13b"], "tokenize='13b'"),

@@ -321,7 +321,10 @@ def test_an_export_of_other_weights_is_not_used(trained, tmp_path):
     from saccade.training.checkpoint import save_weights, weights_of
 
     save_weights(weights_of(translator.model), folder / "model.safetensors")
-    assert saccade.load(folder).engine.name == "torch"
+    stale = saccade.load(folder)
+    assert stale.engine.name == "torch"
+    assert "was made of other weights" in (stale.engine_note() or "")
+    assert saccade.load(folder, engine="torch").engine_note() is None
     with pytest.raises(SaccadeError, match=r"was made of other weights .* saccade export"):
         saccade.load(folder, engine="ctranslate2")
     with pytest.raises(SaccadeError, match=r"no validation set .* --verify FILE"):

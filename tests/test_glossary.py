@@ -123,6 +123,7 @@ def test_the_command_line_takes_a_file(trained: Path, command: Command, tmp_path
         ("one eins\n", "line 1: 'one eins' is not `source term<TAB>target term`"),
         ("one\teins\n\nb\t \n", "line 3"),
         ("a\tb\tc\n", "line 1"),
+        ("a  b\tc\na b\td\n", "line 2: 'a b' is 'c' above and 'd' here"),
         ("one\teins\none\tein\n", "line 2: 'one' is 'eins' above and 'ein' here; keep one of them"),
         ("\n", "a glossary without a term"),
     ],

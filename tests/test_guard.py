@@ -18,6 +18,8 @@ from saccade.generation.guard import (
     NGRAM,
     REPEATED_FROM,
     REPEATED_SHARE,
+    SHORT_ROUNDS,
+    SHORT_TOKENS,
     Tally,
     _again,
     examine,
@@ -70,13 +72,15 @@ def test_the_longest_cycle_is_found(tokens, period, rounds):
 def test_what_is_not_looked_at_closely_holds_no_cycle_and_no_repetition(tokens):
     if _again(tokens) < LOOP_AGAIN:
         assert longest_cycle(tokens, LOOP_ROUNDS).tokens < LOOP_TOKENS
+        assert longest_cycle(tokens, SHORT_ROUNDS).tokens < SHORT_TOKENS
         assert len(tokens) < REPEATED_FROM or repeated(tokens) <= REPEATED_SHARE
 
 
 @given(st.integers(1, 8), st.integers(0, 7), st.integers(4, 9), st.lists(st.integers(1, 3), max_size=8))
 def test_a_cycle_is_always_looked_at_closely(period, more, rounds, before):
     cycle = [*before, *[4 + i % period for i in range(period * rounds + more)]]
-    if longest_cycle(cycle, LOOP_ROUNDS).tokens >= LOOP_TOKENS:
+    looped = longest_cycle(cycle, LOOP_ROUNDS).tokens >= LOOP_TOKENS
+    if looped or longest_cycle(cycle, SHORT_ROUNDS).tokens >= SHORT_TOKENS:
         assert _again(cycle) >= LOOP_AGAIN
 
 
@@ -89,6 +93,10 @@ def test_a_loop_a_repetition_and_a_runaway_are_named():
     source = [10, 11, 12, 13]
     assert "repeated a piece 20 times" in examine(source, [5] * 20, 40, 1.0).what
     assert "repeated 3 pieces 6 times" in examine(source, [9, *[5, 6, 7] * 6, 8], 40, 1.0).what
+    assert "repeated a piece 9 times" in examine(source, [4, 5, *[6] * 9, 7], 40, 1.0).what
+    assert "repeated 2 pieces 6 times" in examine(source, [*[5, 6] * 6, 7], 40, 1.0).what
+    assert examine(source, [4, *[6] * 7, 7], 40, 1.0) is None
+    assert examine([8] * 5, [4, *[6] * 9, 7], 40, 1.0) is None
     again = [part for i in range(4) for part in (*range(20, 32), 40 + i)]
     assert "of it before" in examine([*range(10, 30)], again, 90, 1.0).what
     assert "ran on for 27 pieces from 4" in examine(source, [*range(20, 47)], 28, 1.0).what

@@ -132,6 +132,16 @@ def test_rules_never_make_an_answer_depend_on_the_batch(name):
         assert [h.log_prob for h in found] == pytest.approx([h.log_prob for h in alone], abs=1e-9)
 
 
+def test_a_sentence_that_joins_others_keeps_the_prefix_that_is_its_own(trained):
+    translator = saccade.load(trained, engine="torch")
+    numbers = [*range(2, 32)]
+    sources = [f"January {n}, 2021" for n in numbers]
+    begun = translator.translate(
+        sources, prefix=[f"{n} x" for n in numbers], protect=[], guard=False, beam=2, batch_tokens=40
+    )
+    assert [t.text.split(" x")[0] for t in begun] == [str(n) for n in numbers]
+
+
 def ends_in_word(text: bytes, word: str) -> bool:
     whole = text.decode("utf-8", "replace")
     return whole.endswith(word) and not re.search(r"\w\Z", whole[: -len(word)])

@@ -21,9 +21,10 @@ def choose_engine(translator: Translator, folder: Path, name: str, device: torch
         return
     try:
         translator.engine = _ctranslate2(translator, folder, device)
-    except SaccadeError:
+    except SaccadeError as error:
         if name != "auto":
             raise
+        translator.engine_refused = str(error)
         return
     translator.engine_is_asked_for = name != "auto"
 

@@ -1,6 +1,7 @@
 """The search that settings describe, and the room it takes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from saccade.config import SearchConfig
 from saccade.data.batching import Batch
@@ -13,6 +14,26 @@ from saccade.generation.sampling import Sample, truncations
 from saccade.generation.search import Beam, Greedy, Search
 
 ROWS = 8  # hypotheses of a sentence that `search.batch_tokens` is meant for; where there are more, batches are smaller
+
+# Settings that say nothing to other methods.
+OF_METHODS = {
+    **dict.fromkeys(("temperature", "top_p", "min_p", "typical", "seed"), ("sample",)),
+    **dict.fromkeys(("groups", "diversity"), ("diverse",)),
+    "top_k": ("sample", "contrastive"),
+    "degeneration_penalty": ("contrastive",),
+}
+
+
+def check_heard(asked: Mapping[str, Any], settings: SearchConfig) -> None:
+    """Refuse what a call asks for (`asked`) and the method would pass over in silence."""
+    for name in asked:
+        methods = OF_METHODS.get(name, (settings.method,))
+        value = getattr(settings, name)
+        if settings.method not in methods and value != SearchConfig.model_fields[name].default:
+            raise SaccadeError(
+                f"search.{name}={value} says nothing with search.method={settings.method}; leave it out, or set "
+                f"{' or '.join(f'search.method={method}' for method in methods)}"
+            )
 
 
 def search_of(settings: SearchConfig, batch: Batch) -> Search:

@@ -46,7 +46,7 @@ class Glossary:
                 raise SaccadeError(
                     f"{where}: {line!r} is not `source term<TAB>target term`; put one tab between the two"
                 )
-            source, target = (column.strip() for column in columns)
+            source, target = _key(columns[0]), columns[1].strip()
             if terms.setdefault(source, target) != target:
                 raise SaccadeError(
                     f"{where}: {source!r} is {terms[source]!r} above and {target!r} here; keep one of them"

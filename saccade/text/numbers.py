@@ -40,6 +40,7 @@ _RUN = re.compile(r"\d+(?:[.,'’٬٫\u00a0\u202f ]\d+)*")
 _GROUP = re.compile(r"\d+")
 _CLOCK = re.compile(r"[:.]\d\d(?:[:.]\d\d)?(?:\s*([ap])\.?m\b)?|\s*([ap])\.?m\b", re.IGNORECASE)
 _TIME = re.compile(r"\b([01]?\d|2[0-3]):([0-5]\d)\b", re.ASCII)
+_SIGN = re.compile(r"(?<![^\s(\[{\"'„“«=:$€£¥])[\-−]?\.?\Z")  # -5, .5
 _DATE = re.compile(r"[/\-.月월]")
 _ROMAN = ("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
 _LONGEST_WORD = 6  # digits of a number that may be a word
@@ -73,6 +74,12 @@ def numbers_in(text: str, taken: Sequence[tuple[int, int]] = ()) -> list[Found]:
         found += [code] if code in codes else []
         position = code.end
     return [number for number in found if not _overlaps(number, taken)]
+
+
+def sign_of(text: str, start: int) -> str:
+    """What before a number changes its value: a minus, the point of a fraction."""
+    sign = _SIGN.search(text[max(start - 3, 0) : start])
+    return sign.group() if sign else ""
 
 
 @lru_cache(1024)
@@ -131,38 +138,51 @@ def survivors(
     `taken` are stretches of the translation that are something else, such as addresses.
     """
     candidates = [found for found in _candidates(target) if not _overlaps(found[0], taken)]
-    used: list[Found] = []
+    by_value: dict[Value, list[int]] = {}  # numbers of candidates, the first to be taken at the end
+    for i in range(len(candidates) - 1, -1, -1):
+        for value in candidates[i][1]:
+            by_value.setdefault(value, []).append(i)
+    used = _Used(len(target))
     result: list[Found | None] = [None] * len(numbers)
+
+    def first_free(meant: AbstractSet[Value]) -> Found | None:
+        """The first candidate that can mean it. One that is used never comes free, so it is not looked at again."""
+        waiting = [by_value[value] for value in meant if value in by_value]
+        for places in waiting:
+            while places and used.overlaps(candidates[places[-1]][0]):
+                places.pop()
+        first = min((places[-1] for places in waiting if places), default=None)
+        return None if first is None else candidates[first][0]
 
     def settle(meant: Sequence[AbstractSet[Value]]) -> None:
         # Long numbers first, and whole runs before pieced ones: `12` must not be made of the `1` and the `2` of others.
         for i in sorted(range(len(numbers)), key=lambda i: -(numbers[i].end - numbers[i].start)):
-            if result[i] is not None:
-                continue
-            for place, value in candidates:
-                if value & meant[i] and not _overlaps(place, used):
-                    used.append(place)
-                    result[i] = place
-                    break
+            if result[i] is None and (place := first_free(meant[i])) is not None:
+                used.add(place)
+                result[i] = place
 
     texts = [source[n.start : n.end] for n in numbers]
     codes = [i for i, text in enumerate(texts) if is_code(text)]
     for i in codes:
         for run in _WRITTEN_CODE.finditer(target):
             there = Found(*run.span())
-            if _ascii(run.group()) == _ascii(texts[i]) and not _overlaps(there, [*taken, *used]):
-                used.append(there)
+            if _ascii(run.group()) == _ascii(texts[i]) and not (_overlaps(there, taken) or used.overlaps(there)):
+                used.add(there)
                 result[i] = there
                 break
     meant = [frozenset[Value]() if i in codes else values(text) for i, text in enumerate(texts)]
     settle(meant)
     settle([_other_clock(source, n) for n in numbers])
+    missing: set[tuple[str, ...]] = set()  # words that are not there, or no more
     for i in [i for i, place in enumerate(result) if place is None]:
         # A number that has a word leaves its digits to an equal one that has none: 5月5日 is 5. Mai.
         for j in [i, *(j for j in range(len(numbers)) if result[j] and meant[j] & meant[i])]:
-            place = _first_word(_words_for(source, numbers[j], language), target, [*taken, *used])
-            if place:
-                used.append(place)
+            words = _words_for(source, numbers[j], language)
+            place = None if words in missing else _first_word(words, target, taken, used)
+            if place is None:
+                missing.add(words)
+            else:
+                used.add(place)
                 result[i], result[j] = result[j], place
                 break
     for i in [i for i, place in enumerate(result) if place is None]:
@@ -170,15 +190,31 @@ def survivors(
         places: list[Found] = []
         for part in parts if len(parts) > 1 else ():  # 3 100 m may be three times 100 m
             free = (
-                place for place, value in candidates if value & values(part) and not _overlaps(place, used + places)
+                place
+                for place, value in candidates
+                if value & values(part) and not (used.overlaps(place) or _overlaps(place, places))
             )
             words = _number_words(int(part), language) if part.isdecimal() else ()
-            place = next(free, None) or _first_word(words, target, [*taken, *used, *places])
+            place = next(free, None) or _first_word(words, target, [*taken, *places], used)
             places += [place] if place else []
         if len(places) == len(parts):
             result[i] = places[0]
-            used += places
+            for place in places:
+                used.add(place)
     return result
+
+
+class _Used:
+    """Which characters of a translation stand for a number already: a line may have thousands of them."""
+
+    def __init__(self, length: int) -> None:
+        self._marks = bytearray(length)
+
+    def add(self, place: Found) -> None:
+        self._marks[place.start : place.end] = b"\1" * (place.end - place.start)
+
+    def overlaps(self, place: Found) -> bool:
+        return 1 in self._marks[place.start : place.end]
 
 
 def _candidates(text: str) -> list[tuple[Found, AbstractSet[Value]]]:
@@ -246,7 +282,7 @@ def _months(value: int, language: str) -> tuple[str, ...]:
     return tuple(months[form]["wide"][value] for form in ("format", "stand-alone"))
 
 
-def _first_word(words: Sequence[str], text: str, used: Sequence[tuple[int, int]]) -> Found | None:
+def _first_word(words: Sequence[str], text: str, taken: Sequence[tuple[int, int]], used: "_Used") -> Found | None:
     """Where a word of the text begins with one of `words`; its last letter may be inflected. A numeral stands alone."""
     small = text.lower() if len(text.lower()) == len(text) else text
     for word in words:
@@ -262,7 +298,8 @@ def _first_word(words: Sequence[str], text: str, used: Sequence[tuple[int, int]]
                 while end < len(text) and text[end].isalnum():
                     end += 1
                 alone = start == 0 or not text[start - 1].isalnum()
-                if alone and end - start - len(form) <= more and not _overlaps((start, end), used):
+                fits = alone and end - start - len(form) <= more
+                if fits and not (used.overlaps(Found(start, end)) or _overlaps((start, end), taken)):
                     return Found(start, end)
     return None
 

@@ -1,7 +1,8 @@
 """What must come through whatever the model does: markup, variables, addresses, numbers, listed terms.
 
 - `tags`: `<b>`, `</b>`, `<br/>`, `<a href="…">`, `<0>`, comments `<!-- … -->`
-- `variables`: `{name}`, `{0}`, `{}`, `{x:>8}`, `{{mustache}}`, `${x}`, `%{x}`, `%s`, `%1$s`, `%5.2f`, `%(name)d`
+- `variables`: `{name}`, `{0}`, `{}`, `{x:>8}`, `{ $name }`, `{n, number}`, `{{mustache}}`, `${x}`, `%{x}`, `%s`,
+  `%1$s`, `%5.2f`, `%(name)d`, `%dpx`
 - `urls`: `https://…`, any other `scheme://…`, `www.…`; a full stop or bracket that ends a sentence is not part of it
 - `emails`: `name@host.tld`
 - `numbers`: digits; `saccade.text.numbers` says when one has survived
@@ -15,19 +16,33 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from saccade.text.glossary import Glossary, Terms, occurrences, standing
-from saccade.text.numbers import Found, numbers_in, survivors
+from saccade.text.numbers import Found, numbers_in, sign_of, survivors
 from saccade.text.spans import UNSPACED, Span
 
 _SPEC = r"(?:hh?|ll?|[Lzjt])?[diouxXeEfFgGaAcsrp@]"
+# A word does not go on after one, but a unit may stand at it: "%age" is none, "%dpx" and "%dMB" are.
+_UNIT = r"(?:[A-Z]{2,3}|px|pt|rem|ms|ns|min|hrs?|sec|[cdkm]m|[km]g|ml|[kMGT]i?[Bb]|[kMG]?Hz|k?bps|fps|st|nd|rd|th)\b"
 # No space in a flag, and no digit before: "100% sure" and "5%" hold no variable.
-_PRINTF = rf"(?<!\d)%(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?{_SPEC}(?![A-Za-z]{{2}})|%\(\w+\)[-+#0]*\d*(?:\.\d+)?{_SPEC}"
-_BRACES = r"\{\{\{[^{}\n]*\}\}\}|\{\{[^{}\n]*\}\}|[$#%]\{[^{}\n]*\}|\{[\w.\[\]\-]*(?:![rsa])?(?::[^{}\s]*)?\}"
+_PRINTF = (
+    rf"(?<!\d)%(?:\d+\$)?[-+#0]*\d*(?:\.\d+)?(?:{_SPEC}(?![A-Za-z]{{2}})|[dsuif](?={_UNIT}))"
+    rf"|%\(\w+\)[-+#0]*\d*(?:\.\d+)?{_SPEC}"
+)
+_NAMED = (
+    r"\{[\w.\[\]\-]*(?:![rsa])?(?::[^{}\s]*)?\}"
+    r"|\{ ?\$?[\w.\-]+ ?\}"  # Fluent's
+    r"|\{\s*\w+\s*,\s*(?:number|date|time|duration|ordinal|spellout)\s*(?:,[^{}\n]*)?\}"  # ICU's that hold no text
+)
+_BRACES = r"\{\{\{[^{}\n]*\}\}\}|\{\{[^{}\n]*\}\}|[$#%]\{[^{}\n]*\}"
 _IN_URL = rf"(?:[^\s<>\"{{}}|\\^`{UNSPACED}\u3000-\u303f\uff00-\uffef]|\{{[^{{}}\s]*\}})"
+# A tag that is a number has no words in it: "1<2 and 3>2" holds none.
+_ASSIGNED = r"(?:\s+[\w:.\-]+=(?:\"[^\"]*\"|'[^']*'|[^\s<>\"']+))*"
 PATTERNS: dict[str, re.Pattern[str]] = {
     "tags": re.compile(
-        r"<!--.*?-->|</?(?:[A-Za-z_][\w:.\-]*|\d+)(?:\s(?:[^<>\"']|\"[^\"]*\"|'[^']*')*|\s[^<>]*)?/?>|<[!?][A-Za-z][^<>]*>"
+        r"<!--.*?-->|<[!?][A-Za-z][^<>]*>"
+        r"|</?[A-Za-z_][\w:.\-]*(?:\s(?:[^<>\"']|\"[^\"]*\"|'[^']*')*|\s[^<>]*)?/?>"
+        rf"|</?\d+{_ASSIGNED}\s*/?>"
     ),
-    "variables": re.compile(f"{_BRACES}|{_PRINTF}"),
+    "variables": re.compile(f"{_BRACES}|{_NAMED}|{_PRINTF}"),
     "urls": re.compile(rf"(?<![A-Za-z0-9])(?:[A-Za-z][A-Za-z0-9+.\-]*://|www\.(?=\w)){_IN_URL}+"),
     "emails": re.compile(r"(?<![\w.+\-])[A-Za-z0-9_.+\-]+@[A-Za-z0-9\-]+(?:\.[A-Za-z0-9\-]+)+"),
 }
@@ -61,7 +76,9 @@ class Protection:
         if self.numbers:
             taken = [(span.start, span.end) for span in spans]
             free = numbers_in(text, taken)
-            spans += [Span("numbers", n.start, n.end, text[n.start : n.end], text[n.start : n.end]) for n in free]
+            for n in free:
+                number = text[n.start : n.end]
+                spans.append(Span("numbers", n.start, n.end, number, sign_of(text, n.start) + number))
         return sorted(spans, key=lambda span: span.start)
 
     def exact(self, text: str) -> list[Span]:

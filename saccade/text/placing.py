@@ -246,6 +246,8 @@ def _put_in(items: list[_Item], span: Span, sources: Sequence[Range], attended: 
         start, end = run
         new.before = items[start].before
         old = "".join(item.before + item.text for item in items[start:end]).strip()
+        if span.kind == "numbers" and start and items[start - 1].text in ("-", "−", ".") and not new.before:
+            new.text = span.text  # its sign is there already
         items[start:end] = [new]
         return f"{old!r} became {span.wanted!r}"
     gap = _gap(items, first, last, 0, len(items), ())
@@ -262,7 +264,8 @@ def _put_in(items: list[_Item], span: Span, sources: Sequence[Range], attended: 
 
 
 def _needs_space(left: str, right: str) -> bool:
-    return not (_NO_SPACE_AFTER.match(left[-1:]) or _NO_SPACE_BEFORE.match(right[:1]))
+    word = len(right) > 1 and right[0] in "%-./:!"  # %s, -5 and .NET are words; a bare % belongs to its number
+    return not (_NO_SPACE_AFTER.match(left[-1:]) or (_NO_SPACE_BEFORE.match(right[:1]) and not word))
 
 
 def _gap(items: Sequence[_Item], first: int, last: int, low: int, high: int, runs: Sequence[Range]) -> int:
@@ -437,6 +440,6 @@ def source_itself(marked: Marked) -> str:
     """The line, with its glossary's terms translated where they stand."""
     out, position = "", 0
     for span in marked.spans:
-        out += marked.line[position : span.start] + span.wanted
+        out += marked.line[position : span.start] + (span.text if span.kind == "numbers" else span.wanted)
         position = span.end
     return out + marked.line[position:]
