@@ -123,6 +123,8 @@ class Book:
             self.rules.append(speller.banned(settings.banned, device))
         if settings.shortlist:
             self.rules.append(shortlist(speller.pieces(_words_in(settings.shortlist), "search.shortlist").to(device)))
+        if settings.method in ("sample", "contrastive"):
+            self.rules.append(speller.characters.finished(device))
         if settings.repetition_penalty != 1.0:
             self.weighings.append(repetition_penalty(settings.repetition_penalty))
 
@@ -133,6 +135,9 @@ class Book:
             every = torch.ones(self.speller.tokenizer.size, dtype=torch.bool)
             own = [every if order.allowed is None else order.allowed for order in orders]
             rules.append(shortlist(torch.stack(own).to(self.device)))
+        if any(order.must for order in orders):
+            told = torch.tensor([bool(order.must) for order in orders], device=self.device)
+            rules.append(self.speller.characters.finished(self.device, told))
         if any(order.prefix for order in orders):
             prefixes = [torch.tensor(order.prefix, dtype=torch.long) for order in orders]
             wanted = pad_sequence(prefixes, batch_first=True, padding_value=-1)

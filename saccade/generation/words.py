@@ -15,6 +15,7 @@ from torch import Tensor
 
 from saccade.data.tokenizers import EOS, Tokenizer
 from saccade.errors import SaccadeError
+from saccade.generation.characters import Characters
 from saccade.generation.rules import Prefixes, Rule
 
 # Scripts that put no space between words: in them a phrase may follow a letter.
@@ -43,6 +44,10 @@ class Speller:
         """(V,): pieces whose last character is a letter or a digit. Part of a character is taken for no letter."""
         last = (piece.decode("utf-8", "surrogateescape")[-1:] for piece in self.tokenizer.piece_bytes)
         return torch.tensor([_is_letter(character) for character in last])
+
+    @cached_property
+    def characters(self) -> Characters:
+        return Characters(self.tokenizer.piece_bytes)
 
     def phrase(self, text: str, setting: str) -> Phrase:
         """The spellings of a phrase: with a space before it, and without."""
