@@ -175,4 +175,4 @@ def test_a_run_that_is_watched_before_it_has_a_model_is_named(tmp_path):
     with subprocess.Popen(line, stderr=subprocess.PIPE, env=os.environ | {"COLUMNS": "500"}, text=True) as started:
         said = started.stderr.readline()
         started.terminate()
-    assert said.startswith(f"watching {tmp_path / 'x'} at http://127.0.0.1:")
+    assert said.startswith(f"watching {tmp_path / 'x'}, where there is nothing yet, at http://127.0.0.1:")

@@ -47,6 +47,8 @@ def serve_folders(folders: Sequence[Path], settings: ServingSettings, open_page:
     address = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
     served = [f"serving {', '.join(server.pool.entries)}"] if server.pool.entries else []
     watched = [f"watching {settings.watch}"] if settings.watch is not None else []
+    if settings.watch is not None and not settings.watch.exists():
+        watched = [f"watching {settings.watch}, where there is nothing yet,"]
     Display().say(f"{', '.join(served + watched)} at {address}")
     if open_page or (open_page is None and _has_screen()):
         webbrowser.open(address)
