@@ -51,6 +51,8 @@ def brief(command: str) -> str:
     if re.search(r"(^|\| )saccade train(?!-)", command):
         tiny = "" if re.search("family=|wiring=|--config|--from", command) else TINY
         command += f" {BRIEF} {tiny}"
+    if command.startswith("saccade distill"):
+        command += " search.guard=false"  # a teacher of two steps repeats itself, and what is made of it is dropped
     if command.startswith("saccade compare"):
         # Two rows of each comparison, one seed; speeds are measured by tests/test_compare.py.
         command = re.sub(r"recipes/history/(\S*)\*\.yaml", _two_rows, command)
