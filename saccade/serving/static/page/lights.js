@@ -68,7 +68,7 @@ export class Lights {
       return svg("path", { d: `M${a} ${top}C${a} ${middle} ${b} ${middle} ${b} ${bottom}` });
     }
     const [up, down] = [from, to].map((box) => box.top + 2 - origin.top);
-    const height = Math.min(64, 18 + Math.abs(b - a) * 0.09);
+    const height = Math.min(30, 18 + Math.abs(b - a) * 0.04); // below the names that stand over the first line
     return svg("path", { d: `M${a} ${up}C${a} ${up - height} ${b} ${down - height} ${b} ${down}` });
   }
 }
