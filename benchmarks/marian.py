@@ -47,6 +47,7 @@ def varied(*, width: int, inner: int, heads: int, layers: int, vocabulary: int, 
             f"search.max_length_extra={tokens + 8}",
             "search.max_length_factor=0.001",
             "search.length_penalty=0",
+            "search.guard=false",  # random weights go round in circles, which it alone would decode again
         ],
     )
     settings = settings.model_copy(update={"model": with_shape(settings.model, joint=True)})

@@ -1,5 +1,6 @@
 """The attention core against independent references, outputs and gradients."""
 
+import copy
 import math
 
 import pytest
@@ -158,6 +159,14 @@ def test_rows_that_stand_apart_have_the_positions_of_one_sequence(scheme):
     positions = torch.tensor([[0, 1, 2], [5, 9, 3]])
     found = scheme.at(Places(positions, 10))
     torch.testing.assert_close(found.expand(2, 3, 8), scheme(0, 10)[positions])
+
+
+@pytest.mark.parametrize("scheme", [Sinusoidal(8, kept=4), Sinusoidal(8, kept=64), Learned(8, 10), Absent(8)])
+def test_positions_lie_where_the_model_lies(scheme):
+    """A copy from the host could not be captured on a GPU."""
+    there = copy.deepcopy(scheme).to("meta")
+    assert there(0, 6).device.type == "meta"
+    assert there.at(Places(torch.zeros(2, 3, dtype=torch.long, device="meta"), 10)).device.type == "meta"
 
 
 def test_learned_positions_of_rows_say_where_they_end_and_only_then():

@@ -26,6 +26,9 @@ from saccade.models.packing import PackedLinear, can_pack, pack
 from saccade.models.protocol import Memory, SharedState
 
 every_model = pytest.mark.parametrize("name", MODELS)
+every_transformer = pytest.mark.parametrize(
+    "name", [name for name in MODELS if "transformer" in name and "decoder-only" not in name]
+)
 SEARCHES = {"greedy": Greedy(), "beam": Beam(3, 0.8, 0.0, 3), "beam, stop at size": Beam(2, 0.5, stop_at_size=True)}
 
 
@@ -196,7 +199,7 @@ def test_packed_weights_give_what_the_weights_give(rows, inner, outer):
     assert holder[0].weight.grad is not None
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if "transformer" in name and "decoder-only" not in name])
+@every_transformer
 @pytest.mark.parametrize("kind", SEARCHES)
 @pytest.mark.parametrize("calls", ["as on a GPU", "layer by layer"])
 def test_steps_over_fixed_storage_find_what_the_loop_finds(name, kind, calls, monkeypatch):
@@ -234,9 +237,10 @@ def test_storage_in_one_tensor_is_filled_as_storage_in_two():
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@every_transformer
 @pytest.mark.parametrize("kind", SEARCHES)
-def test_on_a_gpu_captured_steps_find_what_a_cpu_finds_wherever_the_sources_are(kind):
-    model = make("transformer post-norm").float()
+def test_on_a_gpu_captured_steps_find_what_a_cpu_finds_wherever_the_sources_are(name, kind):
+    model = make(name).float()
     batch = collate([(s, []) for s in sentences([5, 9, 2, 14], seed=1)], range(4))
     parts = batch.source, batch.source_mask, SEARCHES[kind], torch.tensor([13, 21, 7, 31])
     expected = generate(model, *parts)

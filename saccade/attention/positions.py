@@ -55,15 +55,18 @@ class Sinusoidal(nn.Module):
 class Absent(nn.Module):
     """No positions: attention then treats a sentence as a bag of words."""
 
+    nothing: Tensor
+
     def __init__(self, width: int) -> None:
         super().__init__()
-        self.width = width
+        # Where the model lies: what is captured on a GPU must not wait for a copy from the host.
+        self.register_buffer("nothing", torch.zeros(width), persistent=False)
 
     def forward(self, start: int, length: int) -> Tensor:
-        return torch.zeros(length, self.width)
+        return self.nothing.expand(length, -1)
 
     def at(self, places: Places) -> Tensor:
-        return torch.zeros(1, 1, self.width, device=places.positions.device)
+        return self.nothing.view(1, 1, -1)
 
 
 class Learned(nn.Module):
