@@ -34,7 +34,7 @@ def searches(limits, vocabulary, forbidden, device="cpu"):
 def by_kernel(search, logits):
     from saccade.generation import greedy_kernel  # interpreted (conftest.py)
 
-    greedy_kernel.advance(logits, search.rows, search.log_prob, search.done, search.written)
+    greedy_kernel.advance(logits, search)
 
 
 def check(vocabulary, dtype, seed, rough=False, device="cpu"):

@@ -160,9 +160,13 @@ class Captured:
     def _search(self) -> FixedGreedy | FixedBeam:
         search, capacity = self.form.search, self.form.positions
         dtype = torch.promote_types(next(self.model.parameters()).dtype, torch.float32)
+        cells = None if self.state.numbers is None else self.state.numbers.cells
         if isinstance(search, Beam):
-            return FixedBeam(search, self.rows, capacity, self.mask, dtype)
-        return FixedGreedy(self.rows, capacity, dtype)
+            path = self.state.path
+            if path is None:  # a beam of one needs none
+                path = self.rows.tokens.new_zeros(self.form.sentences, 1, capacity)
+            return FixedBeam(search, self.rows, capacity, self.mask, dtype, path, cells)
+        return FixedGreedy(self.rows, capacity, dtype, cells)
 
     def _storage(self) -> TransformerState:
         memory = self.model.encode(self.given.source, self.mask)
@@ -174,8 +178,12 @@ class Captured:
         caches = tuple(Joint.of(layer.keys.new_zeros(2, *layer.keys.shape)) for layer in state.caches)
         numbers = None
         if state.lean is not None:  # kept, rather than made of the masks in every step
-            cells = caches[0].keys.new_zeros(1, 1, 1, self.form.positions) if self.size == 1 else None
-            numbers = Seen(cells, torch.zeros_like(state.memory_mask, dtype=caches[0].keys.dtype))
+            alike = not isinstance(self.form.search, Beam)  # in what all sentences may look at
+            cells = (1, 1, 1) if alike else (self.form.sentences, 1, self.size)
+            numbers = Seen(
+                caches[0].keys.new_zeros(*cells, self.form.positions * self.size),
+                torch.zeros_like(state.memory_mask, dtype=caches[0].keys.dtype),
+            )
         return replace(state, caches=caches, position=self.rows.position, padded=True, numbers=numbers)
 
     def _captured(self, work: Callable[[], None]) -> Callable[[], None]:
@@ -202,8 +210,6 @@ class Captured:
         self.mask.copy_(self.given.real)
         self.rows.reset()
         self.search.reset()
-        if self.state.path is not None:
-            self.state.path.copy_(torch.arange(self.size, device=self.device).view(1, -1, 1))
         fresh = self.model.init_state(self.model.encode(self.given.source, self.mask), capacity=1)
         assert isinstance(fresh, TransformerState)
         for layer, new in zip(self.state.memory, fresh.memory, strict=True):
@@ -211,10 +217,8 @@ class Captured:
             layer.values.copy_(new.values)
         self.state.memory_mask.copy_(fresh.memory_mask)
         if self.state.numbers is not None:
-            cells, memory = self.state.numbers
+            memory = self.state.numbers.memory
             memory.copy_(fresh.memory_mask.to(memory.dtype).log_())
-            if cells is not None:
-                cells.fill_(-float("inf"))
 
     def _step_over(self, window: int) -> Callable[[], None]:
         """A step that reads the first `window` positions of the storage."""
@@ -223,12 +227,8 @@ class Captured:
             before = [part.clone() for part in self._changing()]
 
             def step() -> None:
-                if state.numbers is not None and state.numbers.cells is not None:
-                    state.numbers.cells.index_fill_(3, self.rows.positions[:1], 0.0)  # what will now be written
                 output = self.model.decode(self.rows.tokens, state)
-                parents = self.search.advance(self.model.logits(output.hidden[:, -1]))
-                if parents is not None:
-                    self.state.follow_in_place(parents)
+                self.search.advance(self.model.logits(output.hidden[:, -1]))
 
             self.steps[window] = self._captured(step)
             for part, value in zip(self._changing(), before, strict=True):  # as if nothing had been tried
@@ -236,9 +236,7 @@ class Captured:
         return self.steps[window]
 
     def _changing(self) -> list[Tensor]:
-        path = [] if self.state.path is None else [self.state.path]
-        cells = [] if self.state.numbers is None or self.state.numbers.cells is None else [self.state.numbers.cells]
-        return [*path, *cells, *self.rows.changing(), *self.search.changing()]
+        return [*self.rows.changing(), *self.search.changing()]
 
     def run(self, source: Tensor, mask: Tensor, limits: Tensor, longest: int) -> list[list[Hypothesis]]:
         """`longest`: the largest of the limits."""

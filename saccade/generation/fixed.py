@@ -47,27 +47,32 @@ class Rows:
 class FixedGreedy:
     """Greedy search over fixed storage."""
 
-    def __init__(self, rows: Rows, capacity: int, dtype: torch.dtype) -> None:
+    def __init__(self, rows: Rows, capacity: int, dtype: torch.dtype, cells: Tensor | None = None) -> None:
+        """`cells` (1, 1, 1, capacity): what the decoder may look at, as numbers (`transformer_state.Seen`)."""
         N, device = rows.limits.numel(), rows.limits.device
-        self.rows = rows
+        self.rows, self.cells = rows, cells
         self.log_prob = torch.zeros(N, device=device, dtype=dtype)
         self.done = torch.zeros(N, device=device, dtype=torch.bool)
         self.written = torch.full((N, capacity), EOS, device=device)
 
     def changing(self) -> list[Tensor]:
-        return [self.log_prob, self.done, self.written]
+        cells = [] if self.cells is None else [self.cells]
+        return [self.log_prob, self.done, self.written, *cells]
 
     def reset(self) -> None:
         self.log_prob.zero_()
         self.done.fill_(False)
         self.written.fill_(EOS)
+        if self.cells is not None:
+            self.cells.fill_(-float("inf"))
+            self.cells[..., 0] = 0.0
 
     def advance(self, logits: Tensor) -> None:
         """From the logits (N, V) of a step to what the next one reads."""
         if runs_triton(logits.device, logits.dtype) and self.log_prob.dtype is torch.float32:
             from saccade.generation import greedy_kernel
 
-            greedy_kernel.advance(logits, self.rows, self.log_prob, self.done, self.written)
+            greedy_kernel.advance(logits, self)
             return
         log_probs, full = self.rows.log_probs(logits), self.rows.full()
         best, tokens = log_probs.max(-1)
@@ -76,6 +81,8 @@ class FixedGreedy:
         self.written.index_copy_(1, self.rows.position.view(1), tokens.unsqueeze(1))
         self.done.logical_or_(tokens == EOS)
         self.rows.go_on(tokens)
+        if self.cells is not None:  # what will now be written; after the last there is none
+            self.cells.index_fill_(3, self.rows.positions[:1].clamp(max=self.cells.size(3) - 1), 0.0)
 
     def results(self) -> list[list[Hypothesis]]:
         return [
@@ -85,23 +92,39 @@ class FixedGreedy:
 
 
 class FixedBeam(BeamRun):
-    """Beam search over fixed storage: `BeamRun` whose sentences never leave, and which asks nothing of its numbers."""
+    """Beam search over fixed storage: `BeamRun` whose sentences never leave, and which asks nothing of its numbers.
+
+    `path` (N, K, capacity) and `cells` are the decoder's (`multihead.Step`, `transformer_state.Seen`): whose cell is a
+    row's own at each position and, as numbers, what it may look at. They follow the beams.
+    """
 
     length: Tensor  # type: ignore[assignment]
 
-    def __init__(self, search: Beam, rows: Rows, capacity: int, mask: Tensor, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        search: Beam,
+        rows: Rows,
+        capacity: int,
+        mask: Tensor,
+        dtype: torch.dtype,
+        path: Tensor,
+        cells: Tensor | None = None,  # (N, 1, K, capacity · K)
+    ) -> None:
         super().__init__(search, torch.full_like(rows.limits, capacity), mask, dtype)
         self.fixed = rows
         self.limits = rows.limits
         self.length = rows.position
+        self.path, self.cells = path, cells
         self.done = torch.zeros(self.limits.numel(), device=self.limits.device, dtype=torch.bool)
+        self.numbers = torch.arange(search.size, device=path.device).view(1, -1, 1)  # of the rows of a sentence
         choices = min(2 * search.size, rows.allowed.numel())
         self.first = self.log_prob.new_full((1, choices), -float("inf"))  # one of its choices is left to a row
         self.first[:, 0] = 0.0
 
     def changing(self) -> list[Tensor]:
         ended = [self.ended_score, self.ended_log_prob, self.ended_tokens, self.ended_count]
-        return [self.tokens, self.log_prob, self.done, *ended]
+        cells = [] if self.cells is None else [self.cells]
+        return [self.tokens, self.log_prob, self.done, *ended, self.path, *cells]
 
     def reset(self) -> None:
         for part in (self.log_prob, self.ended_score, self.ended_log_prob):
@@ -111,9 +134,17 @@ class FixedBeam(BeamRun):
             part.fill_(EOS)
         self.ended_count.zero_()
         self.done.fill_(False)
+        self.path.copy_(self.numbers)
+        self._look()
 
-    def advance(self, logits: Tensor) -> Tensor:  # type: ignore[override]
-        """From the logits (R, V) of a step to what the next one reads; which beam each row goes on from."""
+    def advance(self, logits: Tensor) -> None:  # type: ignore[override]
+        """From the logits (R, V) of a step to what the next one reads."""
+        if runs_triton(logits.device, logits.dtype) and self.log_prob.dtype is torch.float32:
+            from saccade.generation import beam_kernel
+
+            if beam_kernel.suits(self.search.size, logits.size(1)):
+                beam_kernel.advance(logits, self)
+                return
         log_probs = self.fixed.log_probs(logits)
         K, V = self.search.size, log_probs.size(-1)
         found, tokens = top(log_probs, min(2 * K, V))
@@ -130,7 +161,23 @@ class FixedBeam(BeamRun):
         self.done.logical_or_(self._done())
         self.log_prob.masked_fill_(self.done.unsqueeze(1), -float("inf"))
         self.fixed.go_on(tokens)
-        return beams
+        self._follow(beams)
+
+    def _follow(self, beams: Tensor) -> None:
+        """The rows go on behind beams (N, K), the position counted on already."""
+        N, _, capacity = self.path.shape
+        self.path.copy_(self._of(self.path, beams))
+        # The next cells are each row's own; those beyond are set when they are next. After the last there is none.
+        self.path.index_copy_(2, self.length.clamp(max=capacity - 1).view(1), self.numbers.expand(N, -1, 1))
+        self._look()
+
+    def _look(self) -> None:
+        """What each row may look at, the cell that it will now write among it."""
+        if self.cells is not None:
+            own = self.path.unsqueeze(-1) == self.numbers.view(1, 1, 1, -1)  # (N, K, capacity, K)
+            filled = torch.arange(self.path.size(2), device=self.path.device) <= self.length
+            own = own & filled.view(1, 1, -1, 1)
+            self.cells.copy_(own.flatten(2).unsqueeze(1).to(self.cells.dtype).log_())
 
     def _collect(self, log_prob: Tensor, beams: Tensor, ends: Tensor) -> None:
         before = Ended(self.ended_score, self.ended_log_prob, self.ended_tokens)

@@ -9,21 +9,25 @@ log-probabilities, of which two may be equal where the logits differ in their la
 # mypy: ignore-errors
 # What is inside a kernel is Triton's language, not Python's.
 
+from typing import TYPE_CHECKING
+
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from saccade.data.tokenizers import EOS
-from saccade.generation.fixed import Rows
+
+if TYPE_CHECKING:
+    from saccade.generation.fixed import FixedGreedy
 
 BLOCK = 4096  # of the vocabulary
 
 
 @triton.jit
 def _advance(
-    LOGITS, ALLOWED, LIMITS, POSITIONS, TOKENS, LOG_PROB, DONE, WRITTEN, apart, vocabulary, capacity,
-    EOS: tl.constexpr, BLOCK: tl.constexpr,
+    LOGITS, ALLOWED, LIMITS, POSITIONS, TOKENS, LOG_PROB, DONE, WRITTEN, CELLS, apart, vocabulary, capacity,
+    EOS: tl.constexpr, BLOCK: tl.constexpr, CELLED: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     logits = LOGITS + row.to(tl.int64) * apart
@@ -60,13 +64,17 @@ def _advance(
     tl.store(WRITTEN + row.to(tl.int64) * capacity + position, token.to(tl.int64))
     tl.store(TOKENS + row, token.to(tl.int64))
     tl.store(POSITIONS + row, position + 1)
+    if CELLED:  # all sentences stand alike
+        tl.store(CELLS + position + 1, 0.0, mask=(row == 0) & (position + 1 < capacity))
 
 
-def advance(logits: Tensor, rows: Rows, log_prob: Tensor, done: Tensor, written: Tensor) -> None:
+def advance(logits: Tensor, run: "FixedGreedy") -> None:
     """Write the next token of every row, and count on."""
     N, V = logits.shape
     assert logits.stride(1) == 1, "the logits of a row lie side by side"
+    rows, done = run.rows, run.done.view(torch.uint8)
     _advance[N,](
-        logits, rows.allowed, rows.limits, rows.positions, rows.tokens, log_prob, done.view(torch.uint8), written,
-        logits.stride(0), V, written.size(1), EOS=EOS, BLOCK=min(BLOCK, triton.next_power_of_2(V)), num_warps=16,
+        logits, rows.allowed, rows.limits, rows.positions, rows.tokens, run.log_prob, done, run.written, run.cells,
+        logits.stride(0), V, run.written.size(1),
+        EOS=EOS, BLOCK=min(BLOCK, triton.next_power_of_2(V)), CELLED=run.cells is not None, num_warps=16,
     )  # fmt: skip

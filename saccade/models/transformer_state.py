@@ -15,7 +15,7 @@ from saccade.models.lean import Absorbed, Lean, Looks
 class Seen(NamedTuple):
     """What a step that is captured may look at, as numbers to be added to the scores: 0 or -∞."""
 
-    cells: Tensor | None  # (1, 1, 1, capacity), the same for all sentences; None: it is not, see `Step.over_cells`
+    cells: Tensor  # (1, 1, 1, capacity), the same for all sentences, or each row of a beam's own, see `Step.over_cells`
     memory: Tensor  # (N, 1, 1, S)
 
 
@@ -72,8 +72,7 @@ class TransformerState:
         """What the rows of a step may look at, of the cells and of the memory."""
         if self.numbers is None:
             return Looks(at.over_cells), Looks(self.seen)
-        cells, memory = self.numbers
-        return Looks(at.over_cells) if cells is None else Looks(None, cells), Looks(None, memory)
+        return Looks(None, self.numbers.cells), Looks(None, self.numbers.memory)
 
     def after(self, T: int) -> "TransformerState":
         """T tokens later; where the step is captured, who replays it counts them."""
@@ -148,20 +147,8 @@ class TransformerState:
             self,
             caches=tuple(cache.up_to(window * self.size) for cache in self.caches),
             path=None if self.path is None else self.path[:, :, :window],
-            numbers=self.numbers
-            and self.numbers._replace(cells=None if self.numbers.cells is None else self.numbers.cells[..., :window]),
+            numbers=self.numbers and self.numbers._replace(cells=self.numbers.cells[..., : window * self.size]),
         )
-
-    def follow_in_place(self, beams: Tensor) -> None:
-        """`follow`, for a step that is captured: rows (N, size) of each beam, the position counted on already."""
-        if self.path is None:
-            return
-        assert isinstance(self.position, Tensor)
-        N, size, capacity = self.path.shape
-        self.path.copy_(self.path.gather(1, beams.unsqueeze(-1).expand(-1, -1, capacity)))
-        # The next cells are each row's own; those beyond are set when they are next. After the last there is none.
-        own = torch.arange(size, device=self.path.device).view(1, -1, 1).expand(N, -1, 1)
-        self.path.index_copy_(2, self.position.clamp(max=capacity - 1).view(1), own)
 
     def keep(self, sentences: Tensor) -> "TransformerState":
         filled = self.filled * self.size
