@@ -3,7 +3,8 @@
     python -m benchmarks.europarl --data $EUROPARL --minutes 3 --device cuda
 
 Both have the same pairs, tokenizer, validation set, width, layers and minutes (validations and compiling counted), one
-after the other. Saccade trains as it chooses for the corpus. MarianMT trains in a plain loop with the settings of its
+after the other. Saccade trains by the recipe of Multi30k, for as long as it may (`--recipe chosen`: as it chooses for
+the corpus). MarianMT trains in a plain loop with the settings of its
 own project's Transformer: label smoothing 0.1, Adam (0.9, 0.98, 1e-9), 3e-4 after a warm-up, then by the inverse square
 root, dropout 0.1, gradients clipped at 5, bf16 on a GPU; batches hold about as many tokens, of sentences of like
 length. Each keeps what was best on the validation set, and writes it with a beam of 5.
@@ -40,6 +41,8 @@ from saccade.translator import Translator
 SMOOTHING, RATE, CLIP, BETAS, EPSILON = 0.1, 3e-4, 5.0, (0.9, 0.98), 1e-9
 VALIDATIONS = 12  # of MarianMT, in its time
 BEAM, ROWS = 5, 64
+CHOSEN = "chosen"
+RECIPE = Path(__file__).parent.parent / "recipes" / "multi30k-en-de-best.yaml"
 
 
 def main() -> None:
@@ -54,7 +57,10 @@ def main() -> None:
             raise SaccadeError(f"{path}: there is no such file; --data is the folder that holds Europarl's de and en")
     sources, references = (list(read_lines(str(path))) for path in dev)
     given = [f"training.max_minutes={args.minutes}", f"training.device={device}", "training.tensorboard=false"]
-    translator = api.train(*train, *given, *args.settings, out=args.out, valid=[str(path) for path in dev])
+    recipe = None if args.recipe == CHOSEN else args.recipe
+    given += ["training.max_steps=300000", "training.validate_every=3000"] if recipe else []  # minutes are what ends it
+    valid = [str(path) for path in dev]
+    translator = api.train(*train, *given, *args.settings, out=args.out, config=recipe, valid=valid)
     rows = {"Saccade": scored([t.text for t in translator.stream(sources)], references)}
     store = Store(args.out / "resume" / "data" / "train")
     peer, steps = trained(translator, store, (sources, references), args, device)
@@ -175,6 +181,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("settings", nargs="*", metavar="SECTION.KEY=VALUE", help="of Saccade's run")
     parser.add_argument("--data", type=Path, required=True, help="the folder with train and dev, .de.gz and .en.gz")
+    parser.add_argument("--recipe", default=str(RECIPE), help=f"of Saccade's run, or: {CHOSEN}")
     parser.add_argument("--out", type=Path, default=Path("runs/europarl"))
     parser.add_argument("--minutes", type=float, default=3.0)
     parser.add_argument("--warmup", type=int, default=4000, help="steps of MarianMT's warm-up")
