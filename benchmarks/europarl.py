@@ -91,7 +91,8 @@ def trained(
     torch.manual_seed(config.training.seed)
     fresh = build_model(config, *(side.size for side in translator.tokenizers))
     peer = marian(fresh, known(config.model.heads), dropout=0.1, tied=True).to(device)
-    optimizer = torch.optim.AdamW(peer.parameters(), lr=0.0, betas=BETAS, eps=EPSILON, weight_decay=0.0)
+    fused = device.type == "cuda"
+    optimizer = torch.optim.AdamW(peer.parameters(), lr=0.0, betas=BETAS, eps=EPSILON, weight_decay=0.0, fused=fused)
     tokens = known(translator.config.training.batch_tokens)
     batches = cycle_of(Batcher(store, batch_tokens=tokens, seed=1))
     source, target = translator.tokenizers
