@@ -157,3 +157,5 @@ if __name__ == "__main__":
         main()
     except SaccadeError as error:
         raise SystemExit(f"error: {error}") from None
+    except KeyboardInterrupt:
+        raise SystemExit("stopped; the same command goes on") from None
