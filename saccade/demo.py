@@ -54,7 +54,7 @@ def run_demo(out: Path, minutes: float | None = None) -> None:
     display.say("\nWhere it looked (a row for each German word it wrote):\n")
     right = [t for t, (_, reference) in zip(translations, pairs, strict=True) if t.text == reference]
     console.print(_crossed(right or translations).draw())
-    saccade = "saccade" if shutil.which("saccade") else os.path.relpath(sys.argv[0])
+    saccade = "saccade" if shutil.which("saccade") else _as_called()
     display.say(
         f"""
 Try next:
@@ -62,6 +62,12 @@ Try next:
   {saccade} train your.de your.en --out runs/de-en      # your own pairs; nothing else needs setting
   {saccade} info {out}"""
     )
+
+
+def _as_called() -> str:
+    """The command line by a name that can be typed where `saccade` is not on the path."""
+    called = Path(sys.argv[0])
+    return f"{Path(sys.executable).name} -m saccade" if called.name == "__main__.py" else os.path.relpath(called)
 
 
 def train_demo(out: Path, minutes: float | None = None, restart: bool = True) -> Translator:

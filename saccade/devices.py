@@ -39,6 +39,13 @@ def describe_device(device: torch.device) -> str:
     return f"cpu, {torch.get_num_threads()} threads" if device.type == "cpu" else device.type
 
 
+def predates_bf16(device: torch.device) -> bool:
+    """Whether it is an NVIDIA GPU of before 2020, without units for bf16. torch calculates in bf16 there all the same,
+    many times slower than in single precision, and says that it can; Triton is not made for them."""
+    ours = device.type == "cuda" and torch.cuda.is_available() and torch.version.hip is None
+    return ours and torch.cuda.get_device_capability(device) < (8, 0)
+
+
 @cache
 def is_intel() -> bool:
     """Whether this is a processor that MKL, torch's own library of matrix products, is made for."""

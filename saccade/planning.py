@@ -13,7 +13,7 @@ from saccade.config import Config, Model, Size
 from saccade.data.batching import Batch, Batcher
 from saccade.data.corpora import is_text
 from saccade.data.store import Store
-from saccade.devices import autocast
+from saccade.devices import autocast, predates_bf16
 from saccade.models.build import default_learning_rate, goes_without_source, measures, with_shape
 from saccade.models.protocol import EncoderDecoder
 from saccade.training.memory import is_out_of_memory
@@ -109,7 +109,7 @@ def choose_training(
     warmup = given.warmup_steps if given.warmup_steps is not None else min(4000, max(1, round(0.08 * max_steps)))
     sometimes = min(max(20, math.ceil(max_steps / 25)), max_steps, max(1, round(2 * steps_an_epoch)))
     every = given.validate_every or max(1, math.ceil(max_steps / 40), sometimes)
-    bf16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    bf16 = device.type == "cuda" and not predates_bf16(device)
     chosen = {
         "batch_tokens": batch_tokens,
         "max_steps": max_steps,

@@ -1,6 +1,7 @@
 """What is refused before a run starts, and what is never destroyed."""
 
 import shutil
+import sys
 
 import pytest
 import torch
@@ -135,10 +136,12 @@ def test_the_demo_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(demo.TRAINING, "max_steps", 3)
     monkeypatch.setitem(demo.TRAINING, "validate_every", 3)
     monkeypatch.setitem(demo.TRAINING, "validate_bleu_pairs", 2)
+    monkeypatch.setattr(demo.shutil, "which", lambda name: None)  # as by `python -m saccade` where it is not installed
+    monkeypatch.setattr(sys, "argv", ["saccade/__main__.py", "demo"])
     monkeypatch.chdir(tmp_path)
     demo.run_demo(tmp_path / "demo", minutes=1.0)
     said = capsys.readouterr().out
-    for part in ("reference", "BLEU", "chrF2", "strongest", "Try next:", "translate", "info"):
+    for part in ("reference", "BLEU", "chrF2", "strongest", "Try next:", " -m saccade translate", "-m saccade info"):
         assert part in said
 
 

@@ -30,6 +30,7 @@ from saccade.distributed.world import World
 from saccade.errors import SaccadeError
 from saccade.models.build import build_model
 from saccade.models.unpadded import hidden_of, reads_unpadded
+from saccade.planning import choose_model, choose_training
 from saccade.training.captured import CapturedSteps, Compiled, captured, warm
 from saccade.training.loop import Trainer, Validation
 from saccade.training.objectives import make_objective
@@ -392,6 +393,20 @@ def test_a_gpu_is_told_why_batches_are_padded_or_not(tmp_path, setting, reason):
     chosen, said = choose_padding(config, model, store, torch.device("cuda"), World())
     assert chosen.training.unpadded is (setting == "training.batch_tokens=128")
     assert reason in said[0]
+
+
+def test_a_gpu_without_units_for_bf16_trains_in_single_precision_and_padded(tmp_path, monkeypatch):
+    """torch says of a GPU from before 2020 that it can do bf16, which it does at a crawl."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation)
+    store, model, device = stored(some_pairs(), tmp_path / "store"), make("transformer pre-norm"), torch.device("cuda")
+    for capability, precision in (((7, 5), "fp32"), ((8, 0), "bf16")):
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device, found=capability: found)
+        config, _ = choose_model(Config(), len(store), True, device)
+        config, _ = choose_training(config, store, device)
+        assert config.training.precision == precision
+        _, said = choose_padding(config, model, store, device, World())
+        assert ("older than what triton is made for" in said[0]) is (precision == "fp32")
 
 
 def test_a_pair_that_fits_in_no_batch_is_found_before(tmp_path):

@@ -8,6 +8,7 @@ from saccade.attention.spans import HEAD_WIDTHS
 from saccade.config import Config, known
 from saccade.data.store import Store
 from saccade.data.unpadded import fits
+from saccade.devices import predates_bf16
 from saccade.distributed.world import World
 from saccade.errors import SaccadeError
 from saccade.models.protocol import EncoderDecoder
@@ -36,6 +37,8 @@ def _obstacle(config: Config, model: EncoderDecoder, store: Store, device: torch
     training = config.training
     if device.type != "cuda":
         return f"steps are captured on an NVIDIA GPU, and the device is {device.type}"
+    if predates_bf16(device):
+        return "this GPU is older than what triton is made for, compute capability 8.0"
     if importlib.util.find_spec("triton") is None:
         return "attention without padding needs triton, which is not installed"
     if world.size > 1 or world.sharded:
