@@ -53,6 +53,87 @@ def _best(
 
 
 @triton.jit
+def _lp(length, alpha):
+    """((5 + |Y|) / 6)^α   (Wu et al. 2016, eq. 14)."""
+    return tl.exp(alpha * tl.log((5.0 + length.to(tl.float32)) / 6.0))
+
+
+@triton.jit
+def _scores(
+    LOGITS, BEST, HIGHEST, MASS, ALLOWED, LOG_PROB, row, real, full, apart, parts,
+    COUNT: tl.constexpr, EOS: tl.constexpr, PARTS: tl.constexpr, CHOICES: tl.constexpr,
+):  # fmt: skip
+    """log P(y w) of what each row has to choose from, (ROWS, CHOICES); of those that are full the end alone."""
+    c = tl.arange(0, PARTS)
+    inside = real[:, None] & (c < parts)[None, :]
+    there = row[:, None] * parts + c[None, :]
+    high = tl.load(HIGHEST + there, mask=inside, other=-float("inf"))
+    mass = tl.load(MASS + there, mask=inside, other=0.0)
+    highest = tl.max(high, axis=1)
+    highest = tl.where(highest == -float("inf"), 0.0, highest)
+    total = tl.sum(mass * tl.exp(tl.where(mass > 0.0, high - highest[:, None], 0.0)), axis=1)
+    rest = tl.log(tl.where(total > 0.0, total, 1.0))
+    m = tl.arange(0, CHOICES)
+    given = real[:, None] & (m < parts * COUNT)[None, :]
+    x = tl.load(BEST + row[:, None] * (parts * COUNT) + m[None, :], mask=given, other=-float("inf"))
+    may_end = tl.load(ALLOWED + EOS) != 0
+    end = tl.load(LOGITS + row * apart + EOS, mask=real, other=-float("inf")).to(tl.float32)
+    end = tl.where(may_end, end, -float("inf"))
+    x = tl.where(full, tl.where(m[None, :] == 0, end[:, None], -float("inf")), x)
+    before = tl.load(LOG_PROB + row, mask=real, other=-float("inf"))
+    score = before[:, None] + (x - highest[:, None] - rest[:, None])
+    return tl.where(x == -float("inf"), -float("inf"), score)
+
+
+@triton.jit
+def _keep_ended(
+    ENDED_SCORE, ENDED_LOG_PROB, ENDED_TOKENS, TOKENS, n, e, e_score, e_log, e_beam, rank, kept, capacity,
+    K: tl.constexpr, TOGETHER: tl.constexpr,
+):  # fmt: skip
+    """What had ended (the first K of e) and what ends now, each where its rank is. All is read before it is written."""
+    old = (e < K)[:, None]
+    for start in range(0, capacity, TOGETHER):
+        at = (start + tl.arange(0, TOGETHER))[None, :]
+        inside = at < capacity
+        of_old = tl.load(ENDED_TOKENS + (n * K + e)[:, None] * capacity + at, mask=old & inside)
+        of_new = tl.load(TOKENS + (n * K + e_beam)[:, None] * capacity + at, mask=(e >= K)[:, None] & inside)
+        tl.debug_barrier()
+        there = ENDED_TOKENS + (n * K + rank)[:, None] * capacity + at
+        tl.store(there, tl.where(old, of_old, of_new), mask=kept[:, None] & inside)
+    tl.store(ENDED_SCORE + n * K + rank, e_score, mask=kept)
+    tl.store(ENDED_LOG_PROB + n * K + rank, e_log, mask=kept)
+
+
+@triton.jit
+def _go_on(
+    TOKENS, PATH, CELLS, row, real, k, come_from, token, position, capacity,
+    K: tl.constexpr, CELLED: tl.constexpr, TOGETHER: tl.constexpr,
+):  # fmt: skip
+    """Each row behind the one that it comes from, with the cells of that one; the next is its own."""
+    real, k = real[:, None], k[:, None]
+    row, come_from = row[:, None], come_from[:, None]
+    for start in range(0, position + 2, TOGETHER):
+        at = (start + tl.arange(0, TOGETHER))[None, :]
+        read = real & (at <= position)
+        tokens = tl.load(TOKENS + come_from * capacity + at, mask=read, other=0)
+        path = tl.load(PATH + come_from * capacity + at, mask=read, other=0)
+        tl.debug_barrier()
+        tl.store(TOKENS + row * capacity + at, tl.where(at == position, token[:, None], tokens), mask=read)
+        written = real & (at < tl.minimum(position + 2, capacity))
+        tl.store(PATH + row * capacity + at, tl.where(at <= position, path, k), mask=written)
+    if CELLED:
+        cells = capacity * K
+        for start in range(0, (position + 2) * K, TOGETHER):
+            at = (start + tl.arange(0, TOGETHER))[None, :]
+            read = real & (at < (position + 1) * K)
+            seen = tl.load(CELLS + come_from * cells + at, mask=read, other=-float("inf"))
+            tl.debug_barrier()
+            seen = tl.where(at == (position + 1) * K + k, 0.0, seen.to(tl.float32))
+            written = real & (at < tl.minimum((position + 2) * K, cells))
+            tl.store(CELLS + row * cells + at, seen.to(CELLS.dtype.element_ty), mask=written)
+
+
+@triton.jit
 def _advance(
     LOGITS, BEST, IDS, HIGHEST, MASS, ALLOWED, LIMITS,
     POSITIONS, NEXT, LOG_PROB, TOKENS, DONE, ENDED_SCORE, ENDED_LOG_PROB, ENDED_TOKENS, ENDED_COUNT, PATH, CELLS,
@@ -67,28 +148,9 @@ def _advance(
     k = tl.arange(0, ROWS)
     row = n * K + k
     real = k < K
-
-    # What each row has to choose from: (ROWS, CHOICES)
-    c = tl.arange(0, PARTS)
-    inside = real[:, None] & (c < parts)[None, :]
-    there = row[:, None] * parts + c[None, :]
-    high = tl.load(HIGHEST + there, mask=inside, other=-float("inf"))
-    mass = tl.load(MASS + there, mask=inside, other=0.0)
-    highest = tl.max(high, axis=1)
-    highest = tl.where(highest == -float("inf"), 0.0, highest)
-    total = tl.sum(mass * tl.exp(tl.where(mass > 0.0, high - highest[:, None], 0.0)), axis=1)
-    rest = tl.log(tl.where(total > 0.0, total, 1.0))
-    choices = parts * COUNT
-    m = tl.arange(0, CHOICES)
-    given = real[:, None] & (m < choices)[None, :]
-    x = tl.load(BEST + row[:, None] * choices + m[None, :], mask=given, other=-float("inf"))
-    may_end = tl.load(ALLOWED + EOS) != 0
-    end = tl.load(LOGITS + row * apart + EOS, mask=real, other=-float("inf")).to(tl.float32)
-    end = tl.where(may_end, end, -float("inf"))
-    x = tl.where(full, tl.where(m[None, :] == 0, end[:, None], -float("inf")), x)
-    before = tl.load(LOG_PROB + row, mask=real, other=-float("inf"))
-    score = before[:, None] + (x - highest[:, None] - rest[:, None])
-    score = tl.where(x == -float("inf"), -float("inf"), score)
+    score = _scores(
+        LOGITS, BEST, HIGHEST, MASS, ALLOWED, LOG_PROB, row, real, full, apart, parts, COUNT, EOS, PARTS, CHOICES
+    )  # fmt: skip
     flat = tl.reshape(score, [ROWS * CHOICES])
     place = tl.arange(0, ROWS * CHOICES)
 
@@ -101,14 +163,14 @@ def _advance(
     next_token = tl.full([ROWS], EOS, tl.int64)
     next_beam = tl.where(real, k, 0).to(tl.int64)
     going = 0
+    choices = parts * COUNT
     for number in range(COUNT):
         found, best = tl.max(flat, axis=0, return_indices=True)
         flat = tl.where(place == best, -float("inf"), flat)
         beam = tl.minimum(best // CHOICES, K - 1)
         token = tl.load(IDS + (n * K + beam) * choices + tl.minimum(best % CHOICES, choices - 1)).to(tl.int64)
         token = tl.where(full, EOS, token)
-        ends = token == EOS
-        here = (e == K + number) & ends & (number < K)
+        here = (e == K + number) & (token == EOS) & (number < K)
         e_log = tl.where(here, found, e_log)
         e_beam = tl.where(here, beam, e_beam)
         goes = (token != EOS) & (going < K)
@@ -119,60 +181,27 @@ def _advance(
         going += goes.to(tl.int32)
 
     # Those that have ended, the best first.
-    length = (position + 1).to(tl.float32)
-    e_score = e_log / tl.exp(alpha * tl.log((5.0 + length) / 6.0))
+    e_score = e_log / _lp(position + 1, alpha)
     e_score = tl.where(old, tl.load(ENDED_SCORE + n * K + e, mask=old, other=-float("inf")), e_score)
-    first = e_score[None, :] == e_score[:, None]
-    better = (e_score[None, :] > e_score[:, None]) | (first & (e[None, :] < e[:, None]))
+    level = e_score[None, :] == e_score[:, None]
+    better = (e_score[None, :] > e_score[:, None]) | (level & (e[None, :] < e[:, None]))
     rank = tl.sum((better & (e < 2 * K)[None, :]).to(tl.int32), axis=1)
     kept = (rank < K) & (e < 2 * K)
     ended = tl.sum(((e_log > -float("inf")) & (e >= K)).to(tl.int32), axis=0)
     count = tl.load(ENDED_COUNT + n) + ended
-    some = tl.arange(0, TOGETHER)
     if ended > 0:
-        for start in range(0, capacity, TOGETHER):
-            at = (start + some)[None, :]
-            of_old = tl.load(ENDED_TOKENS + (n * K + e)[:, None] * capacity + at, mask=old[:, None] & (at < capacity))
-            of_new = tl.load(
-                TOKENS + (n * K + e_beam)[:, None] * capacity + at, mask=(e >= K)[:, None] & (at < capacity)
-            )
-            tl.debug_barrier()
-            moved = tl.where(old[:, None], of_old, of_new)
-            tl.store(
-                ENDED_TOKENS + (n * K + rank)[:, None] * capacity + at, moved, mask=kept[:, None] & (at < capacity)
-            )
-        tl.store(ENDED_SCORE + n * K + rank, e_score, mask=kept)
-        tl.store(ENDED_LOG_PROB + n * K + rank, e_log, mask=kept)
+        _keep_ended(
+            ENDED_SCORE, ENDED_LOG_PROB, ENDED_TOKENS, TOKENS, n, e, e_score, e_log, e_beam, rank, kept, capacity,
+            K, TOGETHER,
+        )  # fmt: skip
         tl.store(ENDED_COUNT + n, count)
-
-    # What goes on: each row behind the one it comes from, and with the cells of that one.
     tl.debug_barrier()
-    come_from = (n * K + next_beam)[:, None]
-    for start in range(0, position + 2, TOGETHER):
-        at = (start + some)[None, :]
-        written = real[:, None] & (at < tl.minimum(position + 2, capacity))
-        read = real[:, None] & (at <= position)
-        tokens = tl.load(TOKENS + come_from * capacity + at, mask=read, other=EOS)
-        path = tl.load(PATH + come_from * capacity + at, mask=read, other=0)
-        tl.debug_barrier()
-        tokens = tl.where(at == position, next_token[:, None], tokens)
-        tl.store(TOKENS + row[:, None] * capacity + at, tokens, mask=read)
-        tl.store(PATH + row[:, None] * capacity + at, tl.where(at <= position, path, k[:, None]), mask=written)
-    if CELLED:
-        cells = capacity * K
-        own = (position + 1) * K + k[:, None]
-        for start in range(0, (position + 2) * K, TOGETHER):
-            at = (start + some)[None, :]
-            written = real[:, None] & (at < tl.minimum((position + 2) * K, cells))
-            read = real[:, None] & (at < (position + 1) * K)
-            seen = tl.load(CELLS + come_from * cells + at, mask=read, other=-float("inf"))
-            tl.debug_barrier()
-            seen = tl.where(at == own, 0.0, seen.to(tl.float32))
-            tl.store(CELLS + row[:, None] * cells + at, seen.to(CELLS.dtype.element_ty), mask=written)
+    _go_on(
+        TOKENS, PATH, CELLS, row, real, k, n * K + next_beam, next_token, position, capacity, K, CELLED, TOGETHER
+    )  # fmt: skip
 
     worst = tl.max(tl.where((rank == wanted - 1) & kept, e_score, -float("inf")), axis=0)
-    bound = tl.max(next_log, axis=0) / tl.exp(alpha * tl.log((5.0 + limit.to(tl.float32)) / 6.0))
-    done = (tl.load(DONE + n) != 0) | (worst >= bound)
+    done = (tl.load(DONE + n) != 0) | (worst >= tl.max(next_log, axis=0) / _lp(limit, alpha))
     if STOP:
         done = done | (count >= K)
     tl.store(DONE + n, done.to(tl.uint8))
