@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 from conftest import Command, Done
 
 from saccade.comparing import run
-from saccade.comparing.plan import Plan, rows_of
+from saccade.comparing.plan import Plan, Row, rows_of
 from saccade.comparing.results import read_result, write_result
 from saccade.comparing.table import Line, by_length, length_edges, lines_of, spread, to_markdown
 from saccade.display import Display
@@ -139,6 +140,18 @@ def test_a_trained_folder_is_a_row_too(place: Path, first: Done, trained: Path, 
     assert "Signatures:" in notes
     assert "Speeds:" not in notes, "none were measured"
     assert len(rows[1]["bleu"]) == 1
+
+
+def test_what_was_measured_of_a_folder_is_not_told_of_another_by_that_name(tmp_path: Path, trained: Path) -> None:
+    same, other = (Row("model", tmp_path / name / "model") for name in ("same", "other"))
+    for row in (same, other):
+        shutil.copytree(trained, row.path)
+    with open(other.path / "model.safetensors", "ab") as weights:
+        weights.write(b"learned since")
+    plan = Plan(out=str(tmp_path / "out"))
+    write_result("quality", Row("model", trained), 1, plan, {"parameters": 1})
+    assert read_result("quality", same, 1, plan) == {"parameters": 1}
+    assert read_result("quality", other, 1, plan) is None
 
 
 def test_an_interrupted_comparison_stops_its_rows_and_goes_on_later(place: Path, command: Command) -> None:
