@@ -113,6 +113,27 @@ def test_a_file_in_place_of_the_folder_is_refused_by_name(tmp_path: Path, tiny: 
     assert (tmp_path / "taken").read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["corpus", "en", "de", "--pairs", 3, "--out", "{taken}/dates"],
+        ["average", "{trained}/model.safetensors", "--out", "{taken}/mean"],
+        ["compare", "{trained}", "--out", "{taken}/rows"],
+        ["translate", "{trained}", "--input", "{taken}", "--output", "{trained}"],
+        ["explain", "scaling", "--json", "{trained}"],
+    ],
+    ids=lambda line: line[0],
+)
+def test_a_file_for_a_folder_or_a_folder_for_a_file_is_refused_by_name(
+    line: list[str | int], tmp_path: Path, trained: Path, command: Command
+) -> None:
+    (tmp_path / "taken").write_text("seventeen\n")
+    done = command(*(str(part).format(taken=tmp_path / "taken", trained=trained) for part in line))
+    assert done.status == 2
+    assert "cannot be written" in done.err
+    assert (tmp_path / "taken").read_text() == "seventeen\n"
+
+
 def test_a_place_that_cannot_be_written_to_is_refused_by_name(mount: Mount, tiny: list[str]) -> None:
     disk = mount("ro")
     with pytest.raises(SaccadeError, match=r"run.*Read-only file system.*--out"):
