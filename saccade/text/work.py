@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from saccade.files import digest
-from saccade.folder import WEIGHTS, load
+from saccade.folder import CONFIG, WEIGHTS, load
 from saccade.generation.columns import Columns
 from saccade.generation.rerank import Judge
 from saccade.text.glossary import Glossary
@@ -42,16 +42,20 @@ class TranslationWork:
         """Load the models."""
         return Opened(self)
 
-    def told(self) -> dict[str, Any]:
-        """What the lines of a file depend on, whatever machine and engine writes them: by what the user calls it."""
-        read = [Path(folder) / WEIGHTS for folder in self.folders]
-        read += [Path(self.rerank[0]) / WEIGHTS] if self.rerank else []
+    def told(self, source: str) -> dict[str, Any]:
+        """What the lines made of `source` depend on, whatever machine and engine writes them, as the user calls it.
+
+        What stands in no file, as what comes through a pipe, is known by its name alone.
+        """
+        read = [Path(source)] if Path(source).is_file() else []  # one that is not there is refused where it is read
+        for folder in (*self.folders, *(self.rerank or ())[:1]):
+            read += [Path(folder) / part for part in (CONFIG, WEIGHTS)]
         read += [Path(self.glossary)] if self.glossary else []
         words = Path(self.search.get("shortlist") or "")
         read += [words] if words.is_file() else []  # one that is not is refused where it is read
         contents = {f"contents of {path}": digest(path) for path in read}
         how = {"mean": self.mean, "rerank": self.rerank, "glossary": self.glossary} | self.columns._asdict()
-        return {"folders": self.folders, **how, **self.search, **contents}
+        return {"input": source, "folders": self.folders, **how, **self.search, **contents}
 
 
 class Opened:
