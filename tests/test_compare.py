@@ -261,6 +261,25 @@ def test_what_would_fail_after_training_is_refused_before(plan: dict, message: s
         Plan(out="out", **plan).check()
 
 
+def test_a_test_set_without_lines_is_refused_as_such(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    empty = (str(tmp_path / "empty"),) * 2
+    with pytest.raises(SaccadeError, match="empty has no lines"):
+        Plan(out="out", data=("a", "b"), test=empty).check()
+
+
+@pytest.mark.parametrize(
+    ("links", "message"), [("0-0\n", "has the links of 1 sentences, .*gold.en 2"), ("0:0\n\n", "'0:0' is not a link")]
+)
+def test_links_that_do_not_fit_their_sentences_are_refused_before(
+    links: str, message: str, place: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "gold").write_text(links)
+    sentences = tuple(str(place / f"gold.{side}") for side in ("en", "de"))
+    with pytest.raises(SaccadeError, match=message):
+        Plan(out="out", gold=str(tmp_path / "gold"), gold_text=sentences).check()
+
+
 def test_the_help_promises_no_test_set_that_is_refused(command: Command) -> None:
     said = " ".join(re.sub(r"[│╭╮╰╯─]", " ", command("compare", "--help").out).split())
     assert "--data" in said
