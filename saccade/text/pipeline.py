@@ -145,7 +145,8 @@ class Pipeline:
         # What a translation is told to write, or not to, is not mended for its numbers.
         protection = self.protection_of_told if any(told.values()) else self.protection
         phrases = (told.get("prefix") or "", *(told.get("must") or ()), *self.settings.must)
-        marked = mark(text, protection)._replace(told=tuple(filter(None, map(str.strip, phrases))))
+        held = tuple(filter(None, map(str.strip, phrases)))
+        marked = mark(text, protection)._replace(told=held, begins=phrases[0].strip())
 
         def line(segments: list[Range]) -> Line:
             return Line(marked, segments, text, protection, number)
