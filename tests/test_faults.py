@@ -82,6 +82,18 @@ def test_translations_that_do_not_fit_leave_the_old_file(tmp_path: Path, trained
     assert list(tmp_path.iterdir()) == [output]
 
 
+def test_a_search_that_does_not_fit_in_memory_says_what_to_lower(
+    trained: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr("saccade.translator.generate", fail)
+    done = command("translate", trained, "--beam", 7, stdin=b"seventeen\n")
+    assert done.status == 2
+    assert "lower search.beam (now 7)" in " ".join(done.err.split())
+
+
 def test_a_full_standard_output_is_named_as_such(trained: Path) -> None:
     line = [sys.executable, "-m", "saccade", "translate", str(trained), "--beam", "1"]
     with open("/dev/full", "wb") as full:

@@ -5,12 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from saccade.errors import SaccadeError
 from saccade.files import digest
 from saccade.folder import CONFIG, WEIGHTS, load
 from saccade.generation.columns import Columns
 from saccade.generation.rerank import Judge
 from saccade.text.glossary import Glossary
 from saccade.text.pipeline import Pipeline
+from saccade.training.memory import is_out_of_memory
+from saccade.translation import Translation
 
 if TYPE_CHECKING:
     from saccade.generation.ensemble import Mean
@@ -82,10 +85,22 @@ class Opened:
         before, lines = task
         sources, told = self._columns.read(lines, first=before + 1)
         translations = self._pipeline.stream(sources, progress, before + 1, scored=self._numbered, **told)
-        for number, translation in enumerate(translations, start=before):
+        for number, translation in enumerate(self._fitting(translations), start=before):
             if self._numbered:
                 found = translation.n_best or [translation]
                 text = "".join(f"{number} ||| {best.text} ||| {best.score:.4f}\n" for best in found)
             else:
                 text = (translation.n_best or [translation])[0].text + "\n"
             yield Written(text, translation.notes)
+
+    def _fitting(self, translations: Iterator[Translation]) -> Iterator[Translation]:
+        try:
+            yield from translations
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            now = self._pipeline.settings
+            raise SaccadeError(
+                f"memory: the search does not fit; lower search.beam (now {now.beam:,}), or search.batch_tokens (now "
+                f"{now.batch_tokens:,}) in the folder's config.yaml, or split long lines with --split always"
+            ) from error
