@@ -1,11 +1,10 @@
 """What `import saccade` gives; the command line calls the same functions."""
 
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from saccade.config import Config, fields_of, is_override, merge_settings, read_settings
+from saccade.config import Config, merge_settings, read_settings, split_arguments
 from saccade.data.prepare import Prepared
 from saccade.display import Display
 from saccade.distributed.on_ray import RayMapper
@@ -93,15 +92,7 @@ def settings_from(
     sections: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Config:
     """Settings from a file, corpus files, `section.key=value` arguments and sections: what comes later wins."""
-    files = [argument for argument in arguments if not is_override(argument)]
-    overrides = [argument for argument in arguments if is_override(argument)]
-    for file in files:
-        if "=" in file and not Path(file).exists():
-            name = file.partition("=")[0]
-            raise SaccadeError(
-                f"{file!r}: {name or 'this'} is neither a setting nor a file; settings are written "
-                f"section.key=value, without spaces{_meant(file)}"
-            )
+    files, overrides = split_arguments(arguments)
     settings = read_settings(config, overrides)
     unknown = [name for name in sections or {} if name not in Config.model_fields]
     if unknown:
@@ -122,11 +113,3 @@ def settings_from(
         source, target = languages_of(trained)
         settings["data"] = {"source": source, "target": target} | settings["data"]
     return Config.of(settings, where="settings" if config is None else str(config))
-
-
-def _meant(argument: str) -> str:
-    """The nearest thing to `max_steps=60` or `trainin.max_steps=60` that is a setting."""
-    section, _, rest = argument.partition(".")
-    near = [f"{name}.{argument}" for name in Config.model_fields if argument.partition("=")[0] in fields_of([name])]
-    near += [f"{name}.{rest}" for name in get_close_matches(section, Config.model_fields, n=1)]
-    return f"; did you mean {near[0]}?" if near else ""

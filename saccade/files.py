@@ -13,8 +13,9 @@ from typing import Any
 
 from saccade.errors import SaccadeError
 
-# A full disk, a quota, a read-only place, a file where a folder should be: what a user can mend.
-REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EEXIST}
+# A full disk, a quota, a read-only place, a file where a folder should be or the reverse: what a user can mend.
+REFUSED = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM}
+REFUSED |= {errno.ENOTDIR, errno.EISDIR, errno.EEXIST}
 
 
 @contextmanager

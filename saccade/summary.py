@@ -8,7 +8,7 @@ from typing import Any
 from saccade.config import Config
 from saccade.data.tokenizers import Tokenizers
 from saccade.errors import SaccadeError
-from saccade.files import written_atomically
+from saccade.files import writing, written_atomically
 from saccade.folder import CARD, CONFIG, LOG, RECORD, WEIGHTS, forgetting_lines, languages, read_record, require
 from saccade.models.build import measures
 from saccade.planning import spell_time
@@ -61,7 +61,7 @@ def average_into(inputs: Sequence[Path], out: Path, last: int) -> list[str]:
     if out.exists():
         raise SaccadeError(f"{out}: is there already; choose another --out")
     weights = checkpoint.average(files)
-    with written_atomically(out) as part:
+    with writing(out, "choose another --out"), written_atomically(out) as part:
         part.mkdir()
         for path in base.iterdir():
             if path.is_file() and path.name not in (WEIGHTS, RECORD, CARD, LOG):

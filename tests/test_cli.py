@@ -371,6 +371,7 @@ def test_a_pair_of_files_in_a_pipe_and_a_recipe(
         (["train", "training.max_step=3"], "unknown setting training.max_step; did you mean training.max_steps?"),
         (["train", "model.widht=3"], "unknown setting model.widht; did you mean model.width?"),
         (["train", "trainin.max_steps=3"], "value, without spaces; did you mean training.max_steps=3?"),
+        (["compare", "recipe.yaml", "trainin.max_steps=3"], "did you mean training.max_steps=3?"),
         (["train", "max_steps=3"], "max_steps is neither a setting nor a file; settings are written section.key=value"),
         (["train", "training.max_steps", "=", "3"], "'=': this is neither a setting nor a file"),
         (["serve", "TRAINED", "--port", "99999"], "--port=99999: input should be less than or equal to 65535"),

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import pytest
 from conftest import Command, Done
 
 from saccade.comparing import run
-from saccade.comparing.plan import Plan, rows_of
+from saccade.comparing.plan import Plan, Row, rows_of
 from saccade.comparing.results import read_result, write_result
 from saccade.comparing.table import Line, by_length, length_edges, lines_of, spread, to_markdown
 from saccade.display import Display
@@ -141,6 +142,18 @@ def test_a_trained_folder_is_a_row_too(place: Path, first: Done, trained: Path, 
     assert len(rows[1]["bleu"]) == 1
 
 
+def test_what_was_measured_of_a_folder_is_not_told_of_another_by_that_name(tmp_path: Path, trained: Path) -> None:
+    same, other = (Row("model", tmp_path / name / "model") for name in ("same", "other"))
+    for row in (same, other):
+        shutil.copytree(trained, row.path)
+    with open(other.path / "model.safetensors", "ab") as weights:
+        weights.write(b"learned since")
+    plan = Plan(out=str(tmp_path / "out"))
+    write_result("quality", Row("model", trained), 1, plan, {"parameters": 1})
+    assert read_result("quality", same, 1, plan) == {"parameters": 1}
+    assert read_result("quality", other, 1, plan) is None
+
+
 def test_an_interrupted_comparison_stops_its_rows_and_goes_on_later(place: Path, command: Command) -> None:
     line = [PYTHON, "-m", "saccade", *arguments(place, "cho"), "--out", str(place / "stopped")]
     long = [*line, "training.max_steps=100000", "training.patience=0", "training.validate_every=5"]
@@ -246,6 +259,25 @@ def _command_line(process: Path) -> str:
 def test_what_would_fail_after_training_is_refused_before(plan: dict, message: str) -> None:
     with pytest.raises(SaccadeError, match=message):
         Plan(out="out", **plan).check()
+
+
+def test_a_test_set_without_lines_is_refused_as_such(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    empty = (str(tmp_path / "empty"),) * 2
+    with pytest.raises(SaccadeError, match="empty has no lines"):
+        Plan(out="out", data=("a", "b"), test=empty).check()
+
+
+@pytest.mark.parametrize(
+    ("links", "message"), [("0-0\n", "has the links of 1 sentences, .*gold.en 2"), ("0:0\n\n", "'0:0' is not a link")]
+)
+def test_links_that_do_not_fit_their_sentences_are_refused_before(
+    links: str, message: str, place: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "gold").write_text(links)
+    sentences = tuple(str(place / f"gold.{side}") for side in ("en", "de"))
+    with pytest.raises(SaccadeError, match=message):
+        Plan(out="out", gold=str(tmp_path / "gold"), gold_text=sentences).check()
 
 
 def test_the_help_promises_no_test_set_that_is_refused(command: Command) -> None:

@@ -1,5 +1,7 @@
 """Phrases that must appear: they always do, and without them the search is beam search."""
 
+from collections import Counter
+
 import pytest
 import torch
 from hypothesis import assume, given, settings
@@ -174,6 +176,23 @@ def test_what_a_translation_is_told_to_hold_is_not_taken_for_invented(phrase):
     assert phrase in translator.translate("<b> {x}", must=[phrase], beam=3).text
     own = translator.translate(["{x} hello", "hello"], must=[[], [phrase]], beam=3)
     assert own[0].text == translator.translate("{x} hello", beam=3).text
+
+
+@pytest.mark.parametrize(
+    ("text", "prefix"),
+    [
+        ("<b>hello</b> there", "<b>Hund"),
+        ("<b>hello</b> there", "<b>Hund</b> und"),
+        ("hello<br/>there", "<br/>Hund"),
+        ("<i><b>hello there</b></i>", "Hund"),
+        ("{x}: hello", "Hund"),
+    ],
+)
+def test_a_translation_begins_as_told_and_has_what_stands_there_no_second_time(text, prefix):
+    found = untrained("transformer pre-norm").translate(text, prefix=prefix).text
+    assert found.startswith(prefix)
+    count = Counter(span.text for span in Protection().exact(found))
+    assert count == Counter(span.text for span in Protection().exact(text))
 
 
 @settings(max_examples=100, deadline=None)

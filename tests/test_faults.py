@@ -82,6 +82,18 @@ def test_translations_that_do_not_fit_leave_the_old_file(tmp_path: Path, trained
     assert list(tmp_path.iterdir()) == [output]
 
 
+def test_a_search_that_does_not_fit_in_memory_says_what_to_lower(
+    trained: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr("saccade.translator.generate", fail)
+    done = command("translate", trained, "--beam", 7, stdin=b"seventeen\n")
+    assert done.status == 2
+    assert "lower search.beam (now 7)" in " ".join(done.err.split())
+
+
 def test_a_full_standard_output_is_named_as_such(trained: Path) -> None:
     line = [sys.executable, "-m", "saccade", "translate", str(trained), "--beam", "1"]
     with open("/dev/full", "wb") as full:
@@ -111,6 +123,27 @@ def test_a_file_in_place_of_the_folder_is_refused_by_name(tmp_path: Path, tiny: 
     with pytest.raises(SaccadeError, match=r"taken.*--out"):
         api.train(*tiny, *STEPS, "training.max_steps=3", out=tmp_path / "taken" / beyond, quiet=True)
     assert (tmp_path / "taken").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["corpus", "en", "de", "--pairs", 3, "--out", "{taken}/dates"],
+        ["average", "{trained}/model.safetensors", "--out", "{taken}/mean"],
+        ["compare", "{trained}", "--out", "{taken}/rows"],
+        ["translate", "{trained}", "--input", "{taken}", "--output", "{trained}"],
+        ["explain", "scaling", "--json", "{trained}"],
+    ],
+    ids=lambda line: line[0],
+)
+def test_a_file_for_a_folder_or_a_folder_for_a_file_is_refused_by_name(
+    line: list[str | int], tmp_path: Path, trained: Path, command: Command
+) -> None:
+    (tmp_path / "taken").write_text("seventeen\n")
+    done = command(*(str(part).format(taken=tmp_path / "taken", trained=trained) for part in line))
+    assert done.status == 2
+    assert "cannot be written" in done.err
+    assert (tmp_path / "taken").read_text() == "seventeen\n"
 
 
 def test_a_place_that_cannot_be_written_to_is_refused_by_name(mount: Mount, tiny: list[str]) -> None:

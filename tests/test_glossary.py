@@ -136,6 +136,20 @@ def test_a_glossary_that_is_wrong_is_refused_by_its_line(tmp_path: Path, text: s
     assert "terms.tsv" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("a House here", {"glossary": TERMS, "banned": ["Gebäude"]}),
+        ("at Max here", {"terms": ["Max"], "banned": ["Max"]}),
+    ],
+)
+def test_a_term_that_is_banned_is_refused_where_it_would_be_written(line: str, told: dict[str, object]) -> None:
+    translator = untrained("transformer pre-norm")
+    with pytest.raises(SaccadeError, match=r"line 2: its translation must hold .* search\.banned forbids"):
+        translator.translate(["none", line], **told)
+    assert translator.translate("none", **told).text
+
+
 def test_blank_terms_are_refused(trained: Path) -> None:
     with pytest.raises(SaccadeError, match="neither side can be blank"):
         saccade.load(trained).translate("one", glossary={"one": " "})

@@ -73,6 +73,12 @@ def test_a_judge_without_weight_changes_nothing(trained: Path, second: Path) -> 
     assert [[t.text for t in one.n_best] for one in judged] == [[t.text for t in one.n_best] for one in plain]
 
 
+@pytest.mark.parametrize("weight", [float("nan"), float("inf")])
+def test_a_weight_that_orders_nothing_is_refused(trained: Path, weight: float) -> None:
+    with pytest.raises(SaccadeError, match="give a finite number"):
+        Judge(saccade.load(trained), weight)
+
+
 def test_draws_are_reranked_too_and_the_batch_never_matters(trained: Path, second: Path) -> None:
     translator, judges = saccade.load(trained), [Judge(saccade.load(second), 1.0)]
     options = {"method": "sample", "beam": 6, "temperature": 0.8, "protect": []}

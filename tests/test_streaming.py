@@ -388,6 +388,21 @@ def test_a_file_is_not_gone_on_with_by_another_list_of_words(trained: Path, comm
     assert f"contents of {words}" in " ".join(refused.err.split())
 
 
+@pytest.mark.parametrize("name", ["in", "model/config.yaml"])
+def test_a_file_is_not_gone_on_with_by_other_lines_or_settings_in_a_file_of_the_same_name(
+    trained: Path, command: Command, tmp_path: Path, name: str
+) -> None:
+    source, out, changed = tmp_path / "in", tmp_path / "out", tmp_path / name
+    shutil.copytree(trained, tmp_path / "model")
+    source.write_text("".join(line + "\n" for line in LINES[:70]))
+    begin_with_settings(tmp_path / "model", out)
+    changed.write_text(changed.read_text().replace("beam: 5", "beam: 3").replace(LINES[0], LINES[1], 1))
+    refused = command("translate", tmp_path / "model", "-i", source, "-o", out, "--resume")
+    assert refused.status == 2
+    assert f"contents of {changed}" in " ".join(refused.err.split())
+    assert (tmp_path / "out.partial").read_text() == "kept\n" * 65
+
+
 def test_one_process_at_a_time_goes_on_with_a_file(trained: Path, command: Command, tmp_path: Path) -> None:
     (tmp_path / "in").write_text("one\n")
     with alone(tmp_path / "out", "wait"):
@@ -399,7 +414,7 @@ def test_one_process_at_a_time_goes_on_with_a_file(trained: Path, command: Comma
 
 def begin_with_settings(folder: Path, out: Path, **search: object) -> None:
     """As a run leaves it that was killed after 65 lines."""
-    told = {"input": str(out.with_name("in"))} | TranslationWork((str(folder),), search=search).told()
+    told = TranslationWork((str(folder),), search=search).told(str(out.with_name("in")))
     with contextlib.suppress(KeyboardInterrupt), resumed(out, told=told) as (file, _):
         file.write("kept\n" * 65)
         raise KeyboardInterrupt

@@ -189,11 +189,11 @@ def compare(
     """
     from saccade.comparing.plan import Plan, rows_of
     from saccade.comparing.run import compare as run_comparison
-    from saccade.config import is_override
+    from saccade.config import split_arguments
     from saccade.display import Display
 
-    overrides = tuple(argument for argument in arguments if is_override(argument))
-    rows = rows_of([Path(argument) for argument in arguments if not is_override(argument)])
+    recipes, overrides = split_arguments(arguments)
+    rows = rows_of([Path(recipe) for recipe in recipes])
     plan = Plan(
         out=str(out),
         data=data or (),
@@ -201,7 +201,7 @@ def compare(
         test=test or (),
         gold=gold,
         gold_text=gold_text or (),
-        overrides=overrides,
+        overrides=tuple(overrides),
         seeds=tuple(range(1, seeds + 1)),
         device=device,
         shown=sentence,

@@ -50,6 +50,7 @@ def heads(
     from saccade.analysis.syntax import follow
     from saccade.commands.align import read_pairs
     from saccade.display import Display
+    from saccade.files import writing
     from saccade.folder import load
     from saccade.looking.figures import check_figure
     from saccade.models.heads import head_names, refuse_to_prune
@@ -85,7 +86,8 @@ def heads(
             _draw(lost, figure)
         if prune is not None and out is not None:
             gone = removable(lost.order)[:prune]
-            smaller = make_pruned(folder, gone, out)
+            with writing(out, "choose another --out"):
+                smaller = make_pruned(folder, gone, out)
             whole = load(folder, "cpu", engine="torch")
             gained = bought(whole, smaller, len(gone), sources[:silence_pairs], beam)
             before, after = judge()[0], Judge(smaller, judge.sources, judge.references, beam)()[0]

@@ -23,12 +23,13 @@ def corpus(
 ) -> None:
     """Write pairs of the built-in corpus (dates, times, money, numbers in words) to two files."""
     from saccade.data import builtin
-    from saccade.files import write_text
+    from saccade.files import write_text, writing
 
     made = list(islice(builtin.pairs(source, target, seed=seed, split=split), pairs))  # type: ignore[arg-type]
     for language, lines in zip((source, target), zip(*made, strict=True), strict=True):
         path = out.with_name(f"{out.name}.{language}")
-        write_text(path, "".join(line + "\n" for line in lines))
+        with writing(path, "choose another --out"):
+            write_text(path, "".join(line + "\n" for line in lines))
         typer.echo(f"{path}: {pairs:,} lines")
 
 

@@ -125,10 +125,10 @@ def backtranslate(
 
 def _told(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
     """Files, and settings of the search."""
-    from saccade.config import SearchConfig, is_override, read_settings
+    from saccade.config import SearchConfig, read_settings, split_arguments
 
-    files = [argument for argument in arguments if not is_override(argument)]
-    settings = read_settings(None, [argument for argument in arguments if is_override(argument)])
+    files, overrides = split_arguments(arguments)
+    settings = read_settings(None, overrides)
     for section, values in settings.items():
         if section != "search":
             raise SaccadeError(f"{section}.{next(iter(values))}: only settings of the search are taken here")

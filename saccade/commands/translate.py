@@ -186,7 +186,7 @@ def translate(
     with (
         writing(output),
         _worker(work, ray) as translated,
-        _output(output, {"input": source} | work.told() if resume else None, numbered=bool(n_best)) as (file, done),
+        _output(output, work.told(source) if resume else None, numbered=bool(n_best)) as (file, done),
         Display(quiet=typed).task("translating") as progress,
     ):
         for i, written in translated(waiting(done), progress):

@@ -10,6 +10,7 @@ from typing import Any
 from saccade.config import Config
 from saccade.data.lines import read_lines
 from saccade.errors import SaccadeError
+from saccade.evaluation.alignment import read_pharaoh
 from saccade.files import write_text
 from saccade.folder import CONFIG
 
@@ -47,7 +48,15 @@ class Plan:
             sources, targets = self._read(side) if side else ([], [])
             if len(sources) != len(targets):
                 raise SaccadeError(f"{side[0]} has {len(sources):,} lines, {side[1]} {len(targets):,}: give as many")
-        if not 0 <= (self.shown or 0) < len(self.test_pairs()[0]):
+        if self.gold and (links := len(read_pharaoh(self.gold))) != len(self.gold_pairs()[0]):
+            raise SaccadeError(
+                f"{self.gold} has the links of {links:,} sentences, {self.gold_text[0]} {len(self.gold_pairs()[0]):,}: "
+                "give as many"
+            )
+        tested = len(self.test_pairs()[0])
+        if not tested:
+            raise SaccadeError(f"{self.scored[0]} has no lines; name files with sentences to score the rows on")
+        if not 0 <= (self.shown or 0) < tested:
             raise SaccadeError(f"--sentence {self.shown} is not a line of the test set; count from 0")
 
     @property

@@ -7,12 +7,15 @@ from typing import Any
 
 from saccade.comparing.plan import Plan, Row
 from saccade.config import read_settings
-from saccade.files import read_json, write_text
+from saccade.files import digest, read_json, write_text
+from saccade.folder import CONFIG, WEIGHTS
 
 
 def fingerprint(row: Row, plan: Plan) -> str:
     """Changes when what a result depends on does."""
-    recipe = {} if row.trained else read_settings(row.path)
+    # Of a folder that is trained already: the model in it, for another may lie there later, or have the same name.
+    parts = [row.path / part for part in (CONFIG, WEIGHTS)] if row.trained else []
+    recipe = {part.name: digest(part) for part in parts if part.exists()} if row.trained else read_settings(row.path)
     depends = {name: value for name, value in asdict(plan).items() if name not in ("out", "seeds")}
     return hashlib.sha256(json.dumps([recipe, depends]).encode()).hexdigest()[:16]
 

@@ -17,7 +17,7 @@ from saccade.comparing.results import read_result
 from saccade.comparing.table import Line, lines_of, to_html, to_json, to_markdown
 from saccade.display import Display
 from saccade.errors import SaccadeError
-from saccade.files import write_text
+from saccade.files import write_text, writing
 
 Task = tuple[Row, int]  # a row and a seed
 Failures = dict[tuple[str, int], str]
@@ -38,7 +38,8 @@ def compare(
     Interrupted, it still writes the tables of what is measured by then, without what takes long.
     """
     plan.check()
-    plan_path = plan.save()
+    with writing(plan.out, "choose another --out"):
+        plan_path = plan.save()
     tasks = [(row, seed) for row in rows for seed in row.seeds(plan)]
     failures: Failures = {}
     try:

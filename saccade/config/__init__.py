@@ -14,7 +14,7 @@ from saccade.config.reading import merge_settings, read_settings
 from saccade.config.search import SearchConfig
 from saccade.config.section import Placeholder, Section, Size, known
 from saccade.config.training import TrainingConfig
-from saccade.config.whole import Config, fields_of, is_override
+from saccade.config.whole import Config, fields_of, is_override, split_arguments
 
 __all__ = [
     "FAMILIES",
@@ -39,4 +39,5 @@ __all__ = [
     "known",
     "merge_settings",
     "read_settings",
+    "split_arguments",
 ]

@@ -13,7 +13,10 @@ class CleaningConfig(Section):
     enabled: bool = Field(True, description="Clean the corpus. `--no-clean` turns it off and keeps every pair.")
     max_characters: int = Field(2000, gt=0, description="Drop a pair if either side has more characters than this.")
     max_ratio: float = Field(
-        9.0, gt=1.0, description="Drop a pair if one side has this many times the characters of the other."
+        9.0,
+        gt=1.0,
+        allow_inf_nan=True,
+        description="Drop a pair if one side has this many times the characters of the other.",
     )
     drop_copies: bool = Field(True, description="Drop a pair whose source equals its target.")
     drop_duplicates: bool = Field(

@@ -13,7 +13,10 @@ class SearchConfig(Section):
     beam: int = Field(5, gt=0, description="Hypotheses kept alive; 1 is greedy search.")
     n_best: int = Field(1, gt=0, description="Translations to return for each sentence; at most the beam.")
     length_penalty: float = Field(
-        1.0, ge=0, description="α of Wu et al. 2016, eq. 14: 0 favours short output, 1 is near the mean per token."
+        1.0,
+        ge=0,
+        le=10,
+        description="α of Wu et al. 2016, eq. 14: 0 favours short output, 1 is near the mean per token.",
     )
     coverage_penalty: float = Field(
         0.0, ge=0, description="β of Wu et al. 2016, eq. 14: punishes source words that were never looked at."

@@ -20,4 +20,4 @@ def known(value: T | None) -> T:
 class Section(BaseModel):
     """A group of settings: unknown names are refused, values are checked, nothing changes after it is made."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

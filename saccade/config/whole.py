@@ -78,6 +78,30 @@ def is_override(argument: str) -> bool:
     return bool(equals) and name.split(".")[0] in Config.model_fields and not Path(argument).exists()
 
 
+def split_arguments(arguments: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Names of files, and `section.key=value`; what looks like a setting and is none is refused."""
+    files: list[str] = []
+    overrides: list[str] = []
+    for argument in arguments:
+        (overrides if is_override(argument) else files).append(argument)
+    for file in files:
+        if "=" in file and not Path(file).exists():
+            name = file.partition("=")[0]
+            raise SaccadeError(
+                f"{file!r}: {name or 'this'} is neither a setting nor a file; settings are written "
+                f"section.key=value, without spaces{_meant(file)}"
+            )
+    return files, overrides
+
+
+def _meant(argument: str) -> str:
+    """The nearest thing to `max_steps=60` or `trainin.max_steps=60` that is a setting."""
+    section, _, rest = argument.partition(".")
+    near = [f"{name}.{argument}" for name in Config.model_fields if argument.partition("=")[0] in fields_of([name])]
+    near += [f"{name}.{rest}" for name in difflib.get_close_matches(section, Config.model_fields, n=1)]
+    return f"; did you mean {near[0]}?" if near else ""
+
+
 def _explain(problem: Any, where: str) -> str:
     location = [str(part) for part in problem["loc"] if part not in FAMILIES]
     name = ".".join(location)

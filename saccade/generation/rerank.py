@@ -9,6 +9,7 @@ vocabulary may be any.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite
 from typing import Protocol
 
 from saccade.errors import SaccadeError
@@ -29,6 +30,10 @@ class Judge:
     scorer: Scorer
     weight: float = 1.0
     reverse: bool = False
+
+    def __post_init__(self) -> None:
+        if not isfinite(self.weight):
+            raise SaccadeError(f"the weight of the folder to rerank by is {self.weight}; give a finite number")
 
     def score(self, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
         first, second = (targets, sources) if self.reverse else (sources, targets)

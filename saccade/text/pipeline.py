@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from saccade.errors import SaccadeError
 from saccade.text.alignment import Piece, Range
-from saccade.text.glossary import Glossary
+from saccade.text.glossary import Glossary, occurrences
 from saccade.text.placeholders import Protection
 from saccade.text.placing import Marked, mark, place, source_itself
 from saccade.text.segments import Limits, fits, segments, space_between
@@ -125,6 +125,7 @@ class Pipeline:
             own = {name: values[i] for name, values in told.items()}
             lines.append(self._prepare(text, first + i, own))
             _check_whole(lines[-1], own)
+            _check_terms(lines[-1], self.settings.banned)
         # A line with nothing to translate takes the place of one, so that a line refused is named by its number.
         spread = {
             name: [value for line, value in zip(lines, values, strict=True) for _ in line.texts]
@@ -145,7 +146,8 @@ class Pipeline:
         # What a translation is told to write, or not to, is not mended for its numbers.
         protection = self.protection_of_told if any(told.values()) else self.protection
         phrases = (told.get("prefix") or "", *(told.get("must") or ()), *self.settings.must)
-        marked = mark(text, protection)._replace(told=tuple(filter(None, map(str.strip, phrases))))
+        held = tuple(filter(None, map(str.strip, phrases)))
+        marked = mark(text, protection)._replace(told=held, begins=phrases[0].strip())
 
         def line(segments: list[Range]) -> Line:
             return Line(marked, segments, text, protection, number)
@@ -311,6 +313,16 @@ def _check_whole(line: Line, told: Mapping[str, Any]) -> None:
                 f"line {line.number:,}: is split into {len(line.segments)} sentences, and {name} is for a whole one; "
                 "give it sentence by sentence, or set search.split=never"
             )
+
+
+def _check_terms(line: Line, banned: Sequence[str]) -> None:
+    for phrase in filter(str.strip, banned):
+        for span in line.marked.words:
+            if span.kind in ("glossary", "terms") and any(occurrences(phrase, span.wanted)):
+                raise SaccadeError(
+                    f"line {line.number:,}: its translation must hold {span.wanted!r}, for {span.text!r} is in the "
+                    f"{span.kind}, and search.banned forbids {phrase!r}; take one of them back"
+                )
 
 
 def _check_phrases(line: Line, written: str, placed: str) -> None:

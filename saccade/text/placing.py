@@ -40,6 +40,7 @@ class Marked(NamedTuple):
     words: list[Span]  # all but tags, in `plain`
     tags: list[Span]  # each at the place in `plain` where it was cut out, with no width
     told: tuple[str, ...] = ()  # phrases that the translation was told to hold, and how to begin
+    begins: str = ""  # how it was told to begin
 
     @property
     def phrases(self) -> list[str]:
@@ -109,13 +110,14 @@ def _placed(
 ) -> tuple[str, list[str]]:
     settled = _settle(marked, text, protection)
     missing = [span for i, span in enumerate(marked.words) if i not in settled.found]
-    if not missing and not settled.removed and not marked.tags and not spaced:
+    if not missing and not settled.removed and not settled.tags and not spaced:
         return text, []
     sources = units_of(marked.plain, [(span.start, span.end) for span in marked.words])
     fixed = {kept: span for kept, span in settled.kept.items() if span is not None}
     targets = units_of(text, sorted({**settled.kept, **settled.removed}))
     weights, attended = weights_between(pieces, targets, sources)
     items = _items(text, targets, weights, settled, sources, fixed)
+    begun = int(settled.begun)  # before the first item, which is how the translation was told to begin, comes nothing
     notes = [
         f"removed {text[start:end]!r}" for start, end in sorted(settled.removed) if not settled.removed[start, end]
     ]
@@ -125,15 +127,15 @@ def _placed(
     for span in missing:
         if span in settled.removed.values():
             continue
-        notes.append(_put_in(items, span, sources, attended))
+        notes.append(_put_in(items, span, sources, attended, begun))
     if spaced:
         for left, item in zip([None, *items[:-1]], items, strict=True):
             if left is not None and (left.fixed or item.fixed):
                 item.before = item.before or " "
-    roots = _tree(marked.tags)
-    _lay_out(roots, 0, len(items), items, sources)
+    roots = _tree(settled.tags)
+    _lay_out(roots, begun, len(items), items, sources)
     if roots:
-        notes.append(f"placed {len(marked.tags)} tags")
+        notes.append(f"placed {len(settled.tags)} tags")
     return _rendered(items, roots, marked), notes
 
 
@@ -143,6 +145,8 @@ class _Settled(NamedTuple):
     found: set[int]  # numbers of the words that are there
     kept: dict[Range, Span | None]  # ranges not to touch, and the word each is for
     removed: dict[Range, Span | None]  # ranges to take out, and the word to put there instead
+    tags: list[Span]  # those of the line that are not written yet
+    begun: bool  # as it was told to begin
 
 
 def _settle(marked: Marked, text: str, protection: Protection) -> _Settled:
@@ -153,6 +157,9 @@ def _settle(marked: Marked, text: str, protection: Protection) -> _Settled:
     )  # no word of them is replaced, and no tag stands within them
     kept: dict[Range, Span | None] = dict.fromkeys(phrases)
     invented: list[Span] = []
+    indent = len(text) - len(text.lstrip())
+    begun = bool(marked.begins) and text.startswith(marked.begins, indent)
+    tags = list(marked.tags)
     exact = [i for i, span in enumerate(marked.words) if span.kind in EXACT]
     # A term that is part of a glossary's translation is right where it stands.
     allowed = Counter(
@@ -164,6 +171,9 @@ def _settle(marked: Marked, text: str, protection: Protection) -> _Settled:
         if match is not None:
             found.add(match)
         if within:
+            same = [tag for tag in tags if tag.text == span.text]
+            if same and begun and span.start < indent + len(marked.begins):
+                tags.remove(same[0])
             continue
         if match is not None:
             kept[span.start, span.end] = marked.words[match]
@@ -202,7 +212,7 @@ def _settle(marked: Marked, text: str, protection: Protection) -> _Settled:
                 found.add(i)
                 if not any(there.start < end and start < there.end for start, end in kept):
                     kept[there.start, there.end] = marked.words[i]
-    return _Settled(found, kept, removed)
+    return _Settled(found, kept, removed, tags, begun)
 
 
 def _items(
@@ -236,8 +246,9 @@ def _items(
     return items
 
 
-def _put_in(items: list[_Item], span: Span, sources: Sequence[Range], attended: bool) -> str:
-    """Put a word that is missing in the place of what was written for it, or at the gap with the fewest crossings."""
+def _put_in(items: list[_Item], span: Span, sources: Sequence[Range], attended: bool, low: int) -> str:
+    """Put a word that is missing in the place of what was written for it, or at the gap, from `low` on, with the fewest
+    crossings."""
     first, last = _covered(span, sources)
     new = _Item("", span.wanted, _one_hot(span, sources), fixed=True)
     gains = [-np.inf if item.fixed else 2 * item.row[first:last].sum() - 1 for item in items]
@@ -250,7 +261,7 @@ def _put_in(items: list[_Item], span: Span, sources: Sequence[Range], attended: 
             new.text = span.text  # its sign is there already
         items[start:end] = [new]
         return f"{old!r} became {span.wanted!r}"
-    gap = _gap(items, first, last, 0, len(items), ())
+    gap = _gap(items, first, last, low, len(items), ())
     if gap and _needs_space(items[gap - 1].text, span.wanted):
         new.before = " "
     if gap < len(items):

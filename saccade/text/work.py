@@ -5,12 +5,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from saccade.errors import SaccadeError
 from saccade.files import digest
-from saccade.folder import WEIGHTS, load
+from saccade.folder import CONFIG, WEIGHTS, load
 from saccade.generation.columns import Columns
 from saccade.generation.rerank import Judge
 from saccade.text.glossary import Glossary
 from saccade.text.pipeline import Pipeline
+from saccade.training.memory import is_out_of_memory
+from saccade.translation import Translation
 
 if TYPE_CHECKING:
     from saccade.generation.ensemble import Mean
@@ -42,16 +45,20 @@ class TranslationWork:
         """Load the models."""
         return Opened(self)
 
-    def told(self) -> dict[str, Any]:
-        """What the lines of a file depend on, whatever machine and engine writes them: by what the user calls it."""
-        read = [Path(folder) / WEIGHTS for folder in self.folders]
-        read += [Path(self.rerank[0]) / WEIGHTS] if self.rerank else []
+    def told(self, source: str) -> dict[str, Any]:
+        """What the lines made of `source` depend on, whatever machine and engine writes them, as the user calls it.
+
+        What stands in no file, as what comes through a pipe, is known by its name alone.
+        """
+        read = [Path(source)] if Path(source).is_file() else []  # one that is not there is refused where it is read
+        for folder in (*self.folders, *(self.rerank or ())[:1]):
+            read += [Path(folder) / part for part in (CONFIG, WEIGHTS)]
         read += [Path(self.glossary)] if self.glossary else []
         words = Path(self.search.get("shortlist") or "")
         read += [words] if words.is_file() else []  # one that is not is refused where it is read
         contents = {f"contents of {path}": digest(path) for path in read}
         how = {"mean": self.mean, "rerank": self.rerank, "glossary": self.glossary} | self.columns._asdict()
-        return {"folders": self.folders, **how, **self.search, **contents}
+        return {"input": source, "folders": self.folders, **how, **self.search, **contents}
 
 
 class Opened:
@@ -78,10 +85,22 @@ class Opened:
         before, lines = task
         sources, told = self._columns.read(lines, first=before + 1)
         translations = self._pipeline.stream(sources, progress, before + 1, scored=self._numbered, **told)
-        for number, translation in enumerate(translations, start=before):
+        for number, translation in enumerate(self._fitting(translations), start=before):
             if self._numbered:
                 found = translation.n_best or [translation]
                 text = "".join(f"{number} ||| {best.text} ||| {best.score:.4f}\n" for best in found)
             else:
                 text = (translation.n_best or [translation])[0].text + "\n"
             yield Written(text, translation.notes)
+
+    def _fitting(self, translations: Iterator[Translation]) -> Iterator[Translation]:
+        try:
+            yield from translations
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            now = self._pipeline.settings
+            raise SaccadeError(
+                f"memory: the search does not fit; lower search.beam (now {now.beam:,}), or search.batch_tokens (now "
+                f"{now.batch_tokens:,}) in the folder's config.yaml, or split long lines with --split always"
+            ) from error
