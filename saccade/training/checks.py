@@ -41,7 +41,11 @@ def check_folder(folder: Path, config: Config, restart: bool, base: Path | None)
         return
     if not ours:
         raise SaccadeError(f"{folder}: holds files that are not Saccade's; choose another --out")
-    if (folder / WEIGHTS).exists() and checkpoint.latest(folder / "resume") is None:
+    resume = folder / "resume"
+    # A run that was killed between its first validation and its first checkpoint begins again.
+    begun = (resume / checkpoint.BEST).exists() and not (folder / RECORD).exists()
+    begun = begun and not checkpoint.checkpoints(resume)
+    if (folder / WEIGHTS).exists() and checkpoint.latest(resume) is None and not begun:
         raise SaccadeError(
             f"{folder}: holds a trained model and no checkpoint to go on from; choose another --out "
             f"(fine-tune it with --from {folder}), or --restart to throw it away"
