@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -25,7 +26,8 @@ from saccade import SaccadeError, api
 from saccade.data.batching import Batcher
 from saccade.distributed import launch as launching
 from saccade.distributed.launch import VERDICT, work
-from saccade.distributed.watchdog import HUNG
+from saccade.distributed.ranks import Ranks
+from saccade.distributed.watchdog import HUNG, Watchdog
 from saccade.training import checkpoint
 
 # Adam divides by the root of the second moment: where a gradient is nearly 0, its ε decides what rounding does.
@@ -165,6 +167,34 @@ def test_what_is_refused_is_said_by_one_rank_and_not_tried_again(
     monkeypatch.setattr(sys, "argv", ["saccade", "train", "gone.en", "gone.de", "--out", str(out)])
     work()  # ends well, as far as torchrun can see
     assert (tmp_path / "verdict").read_text() == "2"
+
+
+def test_a_disk_that_fills_up_is_said_once_and_not_tried_again(tmp_path: Path, tiny: list[str]) -> None:
+    line = [sys.executable, "-m", "saccade", "train", *tiny, *SHORT, "--devices", "2", "--out", str(tmp_path / "run")]
+    room = 200 << 10  # less than a checkpoint
+    ended = subprocess.run(
+        line,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.count("cannot be written: File too large; make room") == 1
+    assert "Traceback" not in ended.stderr, "of who lost the first rank in the middle of a step"
+    assert ended.stderr.count("step      3  validation loss") == 1, "one attempt"
+
+
+def test_a_refusal_is_not_hidden_by_others_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Ranks(0, 2, 0, 2, Watchdog(None, 0, 2, 60.0))  # type: ignore[arg-type]
+
+    def gone(facts: dict[str, Any]) -> dict[str, Any]:
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(world, "from_first", gone)
+    with pytest.raises(SaccadeError, match="no such file"), world.first_alone("preparing the data"):
+        raise SaccadeError("gone.en: there is no such file")
 
 
 @pytest.mark.parametrize(
