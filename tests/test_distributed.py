@@ -87,6 +87,20 @@ def test_a_run_goes_on_with_another_number_of_ranks_and_weights_shared_out_or_no
     assert_like_runs(tmp_path / "whole", moved)
 
 
+def test_fine_tuning_with_weights_shared_out_goes_on_with_the_old_moments(
+    tmp_path: Path, tiny: list[str], start: Start
+) -> None:
+    settings = settings_of("transformer", tiny)
+    api.train(*settings, out=tmp_path / "old", quiet=True)
+    tuned = (*settings, "tokenizer.new_pieces=10", "data.source=fr", "data.old_valid_pairs=0")
+    sharded = ("training.sharding=fsdp", "training.keep_moments=true")
+    ranks = start_ranks(start, 2, *tuned, *sharded, out=tmp_path / "two", start_from=tmp_path / "old")
+    assert ends(ranks) == [0, 0], said(tmp_path / "two", 0)
+    assert f"Adam's moments: from {tmp_path / 'old'}" in said(tmp_path / "two", 0)
+    api.train(*tuned, out=tmp_path / "one", start_from=tmp_path / "old", quiet=True)
+    assert_like_runs(tmp_path / "one", tmp_path / "two")
+
+
 def test_a_worker_that_is_killed_is_replaced_and_nothing_is_lost(tmp_path: Path, tiny: list[str], start: Start) -> None:
     many = ["training.max_steps=40", "training.checkpoint_every=4", "training.validate_every=20"]
     settings = [*tiny, *SHORT, *many]  # with dropout: random numbers must come back as well
@@ -260,13 +274,13 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def as_rank(rank: int, size: int, port: int, *settings: str, out: Path) -> None:
+def as_rank(rank: int, size: int, port: int, *settings: str, out: Path, start_from: Path | None = None) -> None:
     """What torchrun does for each process: tell it by its environment who it is."""
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
     os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
     os.dup2(os.open(out.parent / f"{out.name}-{rank}.err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     try:
-        translator = api.train(*settings, out=out)
+        translator = api.train(*settings, out=out, start_from=start_from)
     except SaccadeError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
@@ -276,10 +290,10 @@ def as_rank(rank: int, size: int, port: int, *settings: str, out: Path) -> None:
 
 
 def start_ranks(
-    start: Start, size: int, *settings: str, out: Path, target: Callable[..., None] = as_rank
+    start: Start, size: int, *settings: str, out: Path, target: Callable[..., None] = as_rank, **more: Any
 ) -> list[BaseProcess]:
     port = free_port()
-    return [start(target, rank, size, port, *settings, out=out) for rank in range(size)]
+    return [start(target, rank, size, port, *settings, out=out, **more) for rank in range(size)]
 
 
 def steps_of(folder: Path) -> int:
