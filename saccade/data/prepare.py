@@ -103,8 +103,8 @@ def prepare(
                 known["reasons"],
             )
         raise SaccadeError(
-            f"{folder.parent.parent}: was prepared from other data or with other data and tokenizer settings; "
-            "choose another --out, or start over with --restart"
+            f"{folder.parent.parent}: was prepared from other data, with other data or tokenizer settings, or with "
+            "another --from; give what was given then to go on, choose another --out, or start over with --restart"
         )
     # Without its record, what is here is what a run killed while preparing left.
     shutil.rmtree(folder, ignore_errors=True)
