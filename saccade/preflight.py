@@ -56,6 +56,7 @@ class Preflight(NamedTuple):
                 "weights": weights,
                 "gradients": weights,
                 "moments": 2 * weights,
+                "moving_average": weights if training.ema else 0,
                 "activations": found.activations,
                 "sum": found.memory,
                 "free": found.available,
@@ -70,6 +71,7 @@ class Preflight(NamedTuple):
         training, found = self.config.training, self.estimate
         max_steps, weights = known(training.max_steps), 4 * self.parameters / MB
         held = f"weights {weights:,.0f}, gradients {weights:,.0f}, moments {2 * weights:,.0f}"
+        held += f", moving average {weights:,.0f}" if training.ema else ""
         pairs, source, target = self.longest
         share = f" on each of {self.devices} devices" if self.devices > 1 else ""
         parts = {0: "not at all: not even the weights and moments fit; choose a smaller model.size", 1: "at once"}

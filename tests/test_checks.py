@@ -77,6 +77,16 @@ def test_fine_tuning_keeps_the_model_and_says_what_it_cannot_change(tmp_path):
         tuned_from(settings_from(["model.activation=gelu"]), base, tmp_path)
 
 
+@pytest.mark.parametrize("setting", ["model.family=rnn", "model.width=64"])
+def test_another_model_than_the_old_one_is_refused_before_anything_is_done(setting, trained, tiny, tmp_path):
+    data = [value for value in tiny if not value.startswith("model.")]
+    shutil.copytree(trained, tmp_path / "run")
+    name = setting.partition("=")[0]
+    with pytest.raises(SaccadeError, match=rf"{name}=.* cannot be had with --from {trained}.*leave it out"):
+        train(*data, setting, out=tmp_path / "run", start_from=trained, restart=True, quiet=True)
+    assert (tmp_path / "run" / "model.safetensors").exists(), "--restart threw it away before all was checked"
+
+
 def test_sentences_beyond_the_positions_are_refused_before_the_first_step(tmp_path):
     with StoreWriter(tmp_path / "store", source_vocabulary=50, target_vocabulary=50) as writer:
         writer.append([5] * 12, [6] * 3)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import signal
 import socket
 import subprocess
@@ -25,7 +26,8 @@ from saccade import SaccadeError, api
 from saccade.data.batching import Batcher
 from saccade.distributed import launch as launching
 from saccade.distributed.launch import VERDICT, work
-from saccade.distributed.watchdog import HUNG
+from saccade.distributed.ranks import Ranks
+from saccade.distributed.watchdog import HUNG, Watchdog
 from saccade.training import checkpoint
 
 # Adam divides by the root of the second moment: where a gradient is nearly 0, its ε decides what rounding does.
@@ -83,6 +85,20 @@ def test_a_run_goes_on_with_another_number_of_ranks_and_weights_shared_out_or_no
     assert len(saccade.load(moved).translate(["one"])) == 1
     api.train(*settings, out=moved, quiet=True)
     assert_like_runs(tmp_path / "whole", moved)
+
+
+def test_fine_tuning_with_weights_shared_out_goes_on_with_the_old_moments(
+    tmp_path: Path, tiny: list[str], start: Start
+) -> None:
+    settings = settings_of("transformer", tiny)
+    api.train(*settings, out=tmp_path / "old", quiet=True)
+    tuned = (*settings, "tokenizer.new_pieces=10", "data.source=fr", "data.old_valid_pairs=0")
+    sharded = ("training.sharding=fsdp", "training.keep_moments=true")
+    ranks = start_ranks(start, 2, *tuned, *sharded, out=tmp_path / "two", start_from=tmp_path / "old")
+    assert ends(ranks) == [0, 0], said(tmp_path / "two", 0)
+    assert f"Adam's moments: from {tmp_path / 'old'}" in said(tmp_path / "two", 0)
+    api.train(*tuned, out=tmp_path / "one", start_from=tmp_path / "old", quiet=True)
+    assert_like_runs(tmp_path / "one", tmp_path / "two")
 
 
 def test_a_worker_that_is_killed_is_replaced_and_nothing_is_lost(tmp_path: Path, tiny: list[str], start: Start) -> None:
@@ -167,6 +183,34 @@ def test_what_is_refused_is_said_by_one_rank_and_not_tried_again(
     assert (tmp_path / "verdict").read_text() == "2"
 
 
+def test_a_disk_that_fills_up_is_said_once_and_not_tried_again(tmp_path: Path, tiny: list[str]) -> None:
+    line = [sys.executable, "-m", "saccade", "train", *tiny, *SHORT, "--devices", "2", "--out", str(tmp_path / "run")]
+    room = 200 << 10  # less than a checkpoint
+    ended = subprocess.run(
+        line,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (room, room)),
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.count("cannot be written: File too large; make room") == 1
+    assert "Traceback" not in ended.stderr, "of who lost the first rank in the middle of a step"
+    assert ended.stderr.count("step      3  validation loss") == 1, "one attempt"
+
+
+def test_a_refusal_is_not_hidden_by_others_that_are_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = Ranks(0, 2, 0, 2, Watchdog(None, 0, 2, 60.0))  # type: ignore[arg-type]
+
+    def gone(facts: dict[str, Any]) -> dict[str, Any]:
+        raise RuntimeError("Connection closed by peer")
+
+    monkeypatch.setattr(world, "from_first", gone)
+    with pytest.raises(SaccadeError, match="no such file"), world.first_alone("preparing the data"):
+        raise SaccadeError("gone.en: there is no such file")
+
+
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
@@ -230,13 +274,13 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def as_rank(rank: int, size: int, port: int, *settings: str, out: Path) -> None:
+def as_rank(rank: int, size: int, port: int, *settings: str, out: Path, start_from: Path | None = None) -> None:
     """What torchrun does for each process: tell it by its environment who it is."""
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
     os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
     os.dup2(os.open(out.parent / f"{out.name}-{rank}.err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
     try:
-        translator = api.train(*settings, out=out)
+        translator = api.train(*settings, out=out, start_from=start_from)
     except SaccadeError as error:
         print(error, file=sys.stderr)
         sys.exit(2)
@@ -246,10 +290,10 @@ def as_rank(rank: int, size: int, port: int, *settings: str, out: Path) -> None:
 
 
 def start_ranks(
-    start: Start, size: int, *settings: str, out: Path, target: Callable[..., None] = as_rank
+    start: Start, size: int, *settings: str, out: Path, target: Callable[..., None] = as_rank, **more: Any
 ) -> list[BaseProcess]:
     port = free_port()
-    return [start(target, rank, size, port, *settings, out=out) for rank in range(size)]
+    return [start(target, rank, size, port, *settings, out=out, **more) for rank in range(size)]
 
 
 def steps_of(folder: Path) -> int:

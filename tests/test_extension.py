@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import saccade
+from saccade import api
 from saccade.config import Config
 from saccade.data import builtin
 from saccade.data.batching import collate
@@ -172,6 +173,18 @@ def test_a_tuned_run_that_is_stopped_and_resumed_is_the_run_that_was_not(tuned, 
     )
     for name, tensor in whole.items():
         assert torch.equal(halved[name], tensor), name
+
+
+def test_data_prepared_for_one_folder_are_not_trained_on_from_another_of_other_pieces(trained, tiny, tmp_path):
+    told = [*tiny, *STEPS, "training.max_steps=2", "data.old_valid_pairs=0"]
+    size = f"tokenizer.vocabulary={Tokenizers.load(trained).source.size}"
+    saccade.train(*told, "data.source=fr", "data.target=es", size, out=tmp_path / "other", quiet=True)
+    api.prepare(*told, out=tmp_path / "run", start_from=trained, quiet=True)
+    sizes = {Tokenizers.load(folder).source.size for folder in (trained, tmp_path / "other")}
+    assert len(sizes) == 1, "nothing but the pieces tells them apart"
+    with pytest.raises(SaccadeError, match=r"run: was prepared for the vocabulary of another folder.*--from .*other"):
+        saccade.train(*told, out=tmp_path / "run", start_from=tmp_path / "other", quiet=True)
+    saccade.train(*told, out=tmp_path / "run", start_from=trained, quiet=True)
 
 
 def test_the_record_says_what_was_replayed_and_what_was_forgotten(tuned, command):

@@ -71,6 +71,19 @@ def test_a_disk_that_is_full_before_training_begins_says_so(tmp_path: Path, tiny
     assert_whole(tmp_path / "run")
 
 
+def test_a_disk_that_holds_the_first_weights_and_no_checkpoint_lets_the_same_command_begin_again(
+    tmp_path: Path, tiny: list[str]
+) -> None:
+    whole, folder = tmp_path / "undisturbed", tmp_path / "run"
+    api.train(*tiny, *STEPS, "training.max_steps=3", out=whole, quiet=True)
+    with files_up_to(CHECKPOINT_ROOM), pytest.raises(SaccadeError, match=r"File too large.*make room"):
+        api.train(*tiny, *STEPS, "training.max_steps=3", out=folder, quiet=True)
+    assert (folder / "model.safetensors").exists()
+    assert checkpoint.latest(folder / "resume") is None
+    api.train(*tiny, *STEPS, "training.max_steps=3", out=folder, quiet=True)
+    assert (folder / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
 def test_translations_that_do_not_fit_leave_the_old_file(tmp_path: Path, trained: Path, command: Command) -> None:
     output = tmp_path / "out.de"
     output.write_text("before\n")

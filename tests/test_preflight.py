@@ -141,9 +141,10 @@ def test_estimate_says_memory_time_and_batch_of_a_recipe_and_leaves_nothing(
     assert re.search(r"time: [\d,]+ target tokens/s; at most .* for 50 steps", done.out)
     assert [path.name for path in tmp_path.iterdir()] == ["recipe.yaml"]
 
-    facts = json.loads(command("estimate", "recipe.yaml", *tiny, "--devices", 2, "--json").out)
+    facts = json.loads(command("estimate", "recipe.yaml", *tiny, "training.ema=0.9", "--devices", 2, "--json").out)
     memory = facts["memory"]
-    assert sum(memory[name] for name in ("weights", "gradients", "moments", "activations")) == memory["sum"]
+    parts = ("weights", "gradients", "moments", "moving_average", "activations")
+    assert sum(memory[name] for name in parts) == memory["sum"]
     assert memory["weights"] == 4 * facts["parameters"]
     assert facts["longest_batch"]["pairs"] <= -(-512 // facts["longest_batch"]["source"] // 2)
     assert command("estimate", "recipe.yaml", "gone.en", "gone.de").status == 2

@@ -3,6 +3,7 @@
 import filecmp
 import importlib
 import json
+import socket
 import sys
 from pathlib import Path
 
@@ -61,6 +62,15 @@ def few(monkeypatch):
 def test_results_come_in_the_order_of_the_tasks_over_several_waves():
     with on_ray("local") as joined:
         assert list(joined.map(Times(3), range(20))) == [3 * task for task in range(20)]
+
+
+def test_an_address_where_nothing_listens_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.import_module("ray"), "is_initialized", lambda: False)
+    with socket.socket() as bound:  # and listening to nobody
+        bound.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{bound.getsockname()[1]}"
+        with pytest.raises(SaccadeError, match=rf"--ray={address}: no cluster answers there .*refused.*; start one"):
+            on_ray(address).__enter__()
 
 
 def test_what_a_user_can_mend_is_said_as_it_is_here():

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections import Counter
 from dataclasses import replace
 from itertools import islice, takewhile
@@ -295,7 +296,11 @@ def test_a_streamed_run_prepares_a_sample_and_says_what_it_is(tmp_path, places, 
     assert done.status == 0, done.err
     assert "pairs in 5 files, a window of 70 at a time" in done.err
     assert "duplicates are dropped within a window, not beyond it" in done.err
-    assert "stream: read" in done.err
+    said = re.search(r"stream: read ([\d,]+) pairs, trained on ([\d,]+): (.*)", done.err)
+    assert said is not None
+    read, kept, *others = (int(number.replace(",", "")) for number in re.findall(r"[\d,]*\d", said[0]))
+    assert read == kept + sum(others), "no pair that was read is unaccounted for"
+    assert "read ahead" in said[3]
     record = json.loads((tmp_path / "run" / "record.json").read_text())
     assert record["data"]["streamed"]["read"] > 0
     about = record["data"]["train_pairs"]

@@ -181,6 +181,7 @@ def test_what_was_made_is_trained_on_as_it_is(trained, corpus, tmp_path, tiny):
         (["distill", "FOLDER", "in.en", "in.de", "--out", "x", "--interpolate", "ter"], "use chrf or bleu"),
         (["distill", "FOLDER", "in.en", "none.de", "--out", "x"], "there is no such file"),
         (["backtranslate", "FOLDER", "in.de", "--out", "x", "--method", "mean"], "use beam, sample, top-k"),
+        (["backtranslate", "FOLDER", "in.de", "--out", "x", "--top-k", "9"], "is for --method top-k, not beam"),
         (["backtranslate", "FOLDER", "in.de", "--out", "x", "--tag", "a b"], "is not one word"),
         (["backtranslate", "FOLDER", "none.de", "--out", "x"], "there is no such file"),
     ],

@@ -88,7 +88,7 @@ def backtranslate(
     tag: Annotated[str, typer.Option(help="One word before each source that was written.")] = "<BT>",
     tagged: Annotated[bool, typer.Option("--tagged/--untagged", help="Write the tag.")] = True,
     method: Annotated[str, typer.Option(help="beam, sample, or top-k: sample from the --top-k likeliest.")] = "beam",
-    top_k: Annotated[int, typer.Option(help="For --method top-k.", min=1)] = 10,
+    top_k: Annotated[int | None, typer.Option(help="For --method top-k, which draws from 10 otherwise.", min=1)] = None,
     clean: Clean = True,
     device: Device = None,
     engine: Engine = "auto",
@@ -102,10 +102,12 @@ def backtranslate(
     methods: dict[str, dict[str, Any]] = {
         "beam": {"method": "beam"},
         "sample": {"method": "sample"},
-        "top-k": {"method": "sample", "top_k": top_k},
+        "top-k": {"method": "sample", "top_k": top_k or 10},
     }
     if method not in methods:
         raise SaccadeError(f"--method {method}: is not known; use {', '.join(methods)}")
+    if top_k is not None and method != "top-k":
+        raise SaccadeError(f"--top-k {top_k}: is for --method top-k, not {method}; give that too, or leave it out")
     files, search = _told(arguments)
     with writing(out):
         made = back_translate(

@@ -127,12 +127,17 @@ def learn_pieces(tokenizer: Tokenizer, lines: Iterable[str], count: int) -> Toke
 
 def origins(old: Tokenizer, new: Tokenizer) -> list[list[int]]:
     """For each piece that `new` has and `old` has not, the old pieces that stood where it stands."""
-    if [*new.symbols[: old.size]] != old.symbols:
+    if not begins_with(new, old):
         raise SaccadeError("the new vocabulary does not begin with the old one; extend the one that the model has")
     letters = new.symbols[old.size :]
     before = " " if new.begins_with_space else ""
     terms = {letters_of(before + term): term for term in new.terms}
     return [old.encode(terms[piece]) if piece in terms else old.merged(piece) for piece in letters]
+
+
+def begins_with(new: Tokenizer, old: Tokenizer) -> bool:
+    """Whether the first pieces of `new` are those of `old`."""
+    return new.symbols[: old.size] == old.symbols
 
 
 def _number(vocabulary: dict[str, int], pieces: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ import numpy as np
 from saccade.config import Config, DataConfig
 from saccade.data.cleaning import CleaningReport
 from saccade.data.corpora import Corpus, Pair, expanded
+from saccade.data.extending import begins_with
 from saccade.data.mapping import Here, Mapper
 from saccade.data.mixture import (
     Member,
@@ -87,17 +88,23 @@ def prepare(
         known = read_json(record, "remove it to prepare the data again")
         if known["fingerprint"] == mark:
             resolved = config.with_changes(known["choices"])
+            learned = Tokenizers.load(folder)
+            if tokenizers is not None and not all(map(begins_with, learned, tokenizers)):
+                raise SaccadeError(
+                    f"{folder.parent.parent}: was prepared for the vocabulary of another folder than --from {base}; "
+                    "name that one to go on, choose another --out, or start over with --restart"
+                )
             return Prepared(
                 resolved,
-                Tokenizers.load(folder),
+                learned,
                 Store(folder / "train"),
                 Store(folder / "valid"),
                 known["report"],
                 known["reasons"],
             )
         raise SaccadeError(
-            f"{folder.parent.parent}: was prepared from other data or with other data and tokenizer settings; "
-            "choose another --out, or start over with --restart"
+            f"{folder.parent.parent}: was prepared from other data, with other data or tokenizer settings, or with "
+            "another --from; give what was given then to go on, choose another --out, or start over with --restart"
         )
     # Without its record, what is here is what a run killed while preparing left.
     shutil.rmtree(folder, ignore_errors=True)

@@ -181,6 +181,9 @@ def streamed_lines(tally: Mapping[str, int]) -> list[str]:
     if not tally:
         return []
     dropped = {reason: count for reason, count in tally.items() if reason not in ("read", "kept")}
+    # Files are read block by block: what no window has taken yet is neither trained on nor dropped.
+    if ahead := tally.get("read", 0) - tally.get("kept", 0) - sum(dropped.values()):
+        dropped["read ahead"] = ahead
     why = ": " + ", ".join(f"{count:,} {reason}" for reason, count in sorted(dropped.items())) if dropped else ""
     return [f"stream: read {tally.get('read', 0):,} pairs, trained on {tally.get('kept', 0):,}{why}"]
 

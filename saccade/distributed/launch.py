@@ -14,6 +14,7 @@ from saccade.errors import SaccadeError
 VERDICT = "SACCADE_VERDICT"  # names the file in which a worker leaves an exit status that no restart would change
 FINAL = {2: "refused", 130: "interrupted"}
 PATIENCE = 30.0  # seconds in which the first process of a machine comes to where another one is
+LAST_WORD = 5.0  # … and in which one that has ended for good has said so
 
 
 def launch(arguments: list[str], devices: int, restarts: int) -> None:
@@ -79,6 +80,13 @@ def work() -> None:
         if end.code not in FINAL:
             raise
         verdict.write_text(str(end.code), encoding="utf-8")
+    except RuntimeError:
+        # A collective whose other end is gone, most often: if that one ended for good, it has said why, or is about to.
+        until = time.monotonic() + LAST_WORD
+        while not verdict.exists():
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.1)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import logging
 import os
 import pickle
 import re
+import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
@@ -25,6 +26,7 @@ Result = TypeVar("Result")
 
 LOCAL = "local"  # a cluster of this machine alone, which ends with the command
 ADDRESS = re.compile(r"auto|local|ray://\S+|[\w.\-\[\]:]+:\d+")
+ANSWER = 10.0  # seconds in which a cluster is to be reached
 FEWEST = 16  # tasks in a wave
 
 
@@ -57,8 +59,9 @@ def on_ray(address: str) -> Iterator["Cluster"]:
     if begun:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anybody unless somebody wants it
         try:
+            _check_reached(address)
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-        except (ConnectionError, ValueError, RuntimeError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise SaccadeError(
                 f"--ray={address}: no cluster answers there ({reason}); start one with `ray start --head`, or give "
@@ -73,6 +76,13 @@ def on_ray(address: str) -> Iterator["Cluster"]:
     finally:
         if begun:
             ray.shutdown()
+
+
+def _check_reached(address: str) -> None:
+    """Raise OSError where nothing listens at HOST:PORT: Ray itself would try again for minutes, deaf to signals."""
+    host, _, port = address.rpartition(":")
+    if host and port.isdecimal() and not address.startswith("ray://"):  # whose client gives up by itself
+        socket.create_connection((host.strip("[]"), int(port)), timeout=ANSWER).close()
 
 
 class Cluster:

@@ -8,7 +8,7 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,8 @@ class Ranks(World):
             with self.alone(place):
                 yield
         except BaseException:
-            self.from_first({"well": False})
+            with suppress(RuntimeError):  # the others have been ended already
+                self.from_first({"well": False})
             raise
         self.from_first({"well": True})
 

@@ -112,22 +112,21 @@ class Shards(Ranks):
         parameters = dict(model.named_parameters())
         checkpoint.check_fit(parameters, weights, folder / "model.safetensors")
         for name, parameter in parameters.items():
-            parameter.copy_(self._part(weights[name], parameter))
+            parameter.copy_(self.part(weights[name], parameter))
         del weights
         if (folder / checkpoint.SHARDED).is_dir():
             moments = read_sharded(folder / checkpoint.SHARDED, lambda key: parameters.get(_parameter_of(key)))
         else:
             tensors = checkpoint.load_tensors(folder / "optimizer.safetensors")
-            moments = {key: self._part(tensor, parameters.get(_parameter_of(key))) for key, tensor in tensors.items()}
+            moments = {key: self.part(tensor, parameters.get(_parameter_of(key))) for key, tensor in tensors.items()}
         checkpoint.set_moments(model, optimizer, moments)
         checkpoint.set_more(more, moments, folder)
         return checkpoint.read_progress(folder)
 
-    def _part(self, whole: Tensor, like: Tensor | None) -> Tensor:
-        """This rank's part of a whole tensor, shared out as `like` is; what is not of its shape stays whole."""
+    def part(self, whole: Tensor, like: Tensor | None) -> Tensor:
         if not isinstance(like, DTensor) or like.shape != whole.shape:
             return whole
-        placed = whole.to(like.device)
+        placed = whole.to(like.device)  # what is not of its shape, such as a count of steps, stays whole
         return distribute_tensor(placed, self.mesh, like.placements, src_data_rank=None)
 
 

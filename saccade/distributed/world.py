@@ -100,6 +100,10 @@ class World:
         """Around each forward and backward of a step; gradients travel with the last alone."""
         return nullcontext()
 
+    def part(self, whole: Tensor, like: Tensor | None) -> Tensor:
+        """This rank's part of a tensor, shared out as the weight `like` is."""
+        return whole
+
     def plain(self, norm: Tensor) -> Tensor:
         """A norm of gradients as an ordinary tensor."""
         return norm

@@ -41,7 +41,11 @@ def check_folder(folder: Path, config: Config, restart: bool, base: Path | None)
         return
     if not ours:
         raise SaccadeError(f"{folder}: holds files that are not Saccade's; choose another --out")
-    if (folder / WEIGHTS).exists() and checkpoint.latest(folder / "resume") is None:
+    resume = folder / "resume"
+    # A run that was killed between its first validation and its first checkpoint begins again.
+    begun = (resume / checkpoint.BEST).exists() and not (folder / RECORD).exists()
+    begun = begun and not checkpoint.checkpoints(resume)
+    if (folder / WEIGHTS).exists() and checkpoint.latest(resume) is None and not begun:
         raise SaccadeError(
             f"{folder}: holds a trained model and no checkpoint to go on from; choose another --out "
             f"(fine-tune it with --from {folder}), or --restart to throw it away"
@@ -95,8 +99,9 @@ def check_together(config: Config) -> None:
 
 
 def check_tuning(config: Config, base: Path | None) -> None:
-    """Refuse settings of fine-tuning where nothing is fine-tuned."""
+    """Refuse settings of fine-tuning where nothing is fine-tuned, and those of another model than `base` has."""
     if base is not None:
+        tuned_from(config, Config.load(base / CONFIG), base)
         return
     data, tokenizer, training = config.data, config.tokenizer, config.training
     given = {
@@ -144,7 +149,7 @@ def check_directions(config: Config, given: Tokenizers | None) -> None:
 def tuned_from(config: Config, base: Config, folder: Path) -> Config:
     """Settings with the model of the folder that is fine-tuned; only its dropout may be another."""
     kept, given = base.model.model_dump(), config.model.model_dump()
-    fresh = type(config.model)(family=config.model.family).model_dump()
+    fresh = type(config.model)(family=config.model.family).model_dump() | {"family": Config().model.family}
     for key, value in given.items():
         if value == fresh[key] or value is None or value == kept.get(key):
             continue

@@ -13,7 +13,7 @@ theirs and exp(mean) ≤ mean(exp), so that, before any step, no new piece is li
 A row drawn at random (`training.new_rows=random`) has no such bound.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
@@ -80,11 +80,17 @@ def load_grown(model: nn.Module, folder: Path, grown: Rows, initial: str) -> Non
 
 
 def load_moments(
-    optimizer: torch.optim.Optimizer, model: nn.Module, folder: Path, grown: Rows, wanted: bool | None
+    optimizer: torch.optim.Optimizer,
+    model: nn.Module,
+    folder: Path,
+    grown: Rows,
+    wanted: bool | None,
+    part_of: Callable[[Tensor, Tensor], Tensor] = lambda whole, parameter: whole,
 ) -> str | None:
     """Adam's moments from the last checkpoint of `folder`; returns what was done, in words.
 
-    `wanted`: None takes them if they are there and the vocabulary has grown.
+    `wanted`: None takes them if they are there and the vocabulary has grown. `part_of`: what this process holds of a
+    moment, of which each of several may hold a part.
 
     A new row has seen no gradient: its first moment is zero. Its second is the mean of its parts', so that its first
     steps are as long as theirs; zero would make them too long, for the step count says that it is known.
@@ -106,9 +112,10 @@ def load_moments(
             moments.setdefault(name, {})[part] = _grown_moment(part, tensor, grown.get(name, []))
     _check_shapes(model, moments, last)
     for name, parameter in model.named_parameters():
+        held = {part: part_of(tensor, parameter) for part, tensor in moments.get(name, {}).items()}
         optimizer.state[parameter] = {
             part: tensor.to(parameter.device) if tensor.dim() or parameter.is_cuda else tensor
-            for part, tensor in moments.get(name, {}).items()
+            for part, tensor in held.items()
         }
     return f"Adam's moments: from {last}"
 

@@ -181,9 +181,8 @@ def _run(
     trainer = Trainer(config.training, model, batcher, validate, folder, display, both, world, device)
     restored = trainer.restore()
     if base is not None and not restored:
-        # Where weights are shared out, so would the moments have to be.
-        kept = False if world.sharded else config.training.keep_moments
-        said = load_moments(trainer.optimizer, model, base, grown, kept)
+        kept = config.training.keep_moments
+        said = load_moments(trainer.optimizer, trainer.model, base, grown, kept, world.part)
         display.say(said or "Adam's moments: begun anew")
     if world.is_first:
         config.save(folder / CONFIG)
