@@ -30,11 +30,10 @@ import torch
 from saccade.api import settings_from
 from saccade.data.lines import read_lines
 from saccade.data.store import Store
-from saccade.display import Display
+from saccade.display import Display, spell_time
 from saccade.errors import SaccadeError
 from saccade.files import write_text, written_atomically
 from saccade.models.build import count_parameters
-from saccade.planning import spell_time
 from saccade.training.run import train
 from saccade.translator import Translator
 

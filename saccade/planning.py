@@ -14,6 +14,7 @@ from saccade.data.batching import Batch, Batcher
 from saccade.data.corpora import is_text
 from saccade.data.store import Store
 from saccade.devices import autocast, predates_bf16
+from saccade.display import spell_time
 from saccade.models.build import default_learning_rate, goes_without_source, measures, with_shape
 from saccade.models.protocol import EncoderDecoder
 from saccade.training.memory import is_out_of_memory
@@ -256,15 +257,6 @@ def free_memory(device: torch.device) -> int:
     import psutil  # what the machine has; a GPU is asked itself
 
     return int(psutil.virtual_memory().available)
-
-
-def spell_time(seconds: float) -> str:
-    """A time as people say it."""
-    if seconds < 90:
-        return f"{seconds:.0f} second{'' if round(seconds) == 1 else 's'}"
-    if seconds < 5400:
-        return f"{seconds / 60:.0f} minutes"
-    return f"{seconds / 3600:.1f} hours"
 
 
 def _by_piece(batch: Batch, measure: Callable[[Batch], float]) -> float:

@@ -10,11 +10,11 @@ from saccade.config import Config, known
 from saccade.data.batching import Batcher
 from saccade.data.prepare import check_corpora, prepare
 from saccade.devices import describe_device, device_for
-from saccade.display import Display
+from saccade.display import Display, spell_time
 from saccade.distributed.world import World
 from saccade.models.build import build_model, count_parameters
 from saccade.models.packing import pack
-from saccade.planning import Estimate, choose_sides, estimate, spell_time
+from saccade.planning import Estimate, choose_sides, estimate
 from saccade.training.checks import check_lengths, check_together
 from saccade.training.padding import choose_padding
 from saccade.training.run import resolve

@@ -7,11 +7,11 @@ from typing import Any
 
 from saccade.config import Config
 from saccade.data.tokenizers import Tokenizers
+from saccade.display import spell_time
 from saccade.errors import SaccadeError
 from saccade.files import writing, written_atomically
 from saccade.folder import CARD, CONFIG, LOG, RECORD, WEIGHTS, forgetting_lines, languages, read_record, require
 from saccade.models.build import measures
-from saccade.planning import spell_time
 from saccade.training import checkpoint
 
 

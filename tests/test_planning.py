@@ -10,8 +10,9 @@ from saccade.config import Config
 from saccade.data.batching import Batcher
 from saccade.data.store import Store, StoreWriter
 from saccade.data.vocabulary import vocabulary_for
+from saccade.display import spell_time
 from saccade.models.build import build_model
-from saccade.planning import choose_model, choose_training, estimate, spell_time
+from saccade.planning import choose_model, choose_training, estimate
 from saccade.training.checkpoint import weights_of
 
 CPU = torch.device("cpu")

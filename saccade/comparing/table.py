@@ -12,8 +12,8 @@ import numpy as np
 
 from saccade.comparing.plan import Plan, Row
 from saccade.comparing.results import read_result
+from saccade.display import spell_time
 from saccade.evaluation.metrics import bleu, compare_systems
-from saccade.planning import spell_time
 
 Failures = Mapping[tuple[str, int], str]
 UNMEASURED = "not measured yet"

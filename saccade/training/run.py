@@ -21,7 +21,7 @@ from saccade.data.tokenizers import Tokenizers
 from saccade.data.unpadded import UnpaddedBatcher
 from saccade.data.windows import Batches, StreamBatcher
 from saccade.devices import autocast, describe_device, device_for
-from saccade.display import Display
+from saccade.display import Display, spell_time
 from saccade.distributed.choose import choose_sharding
 from saccade.distributed.world import World, join
 from saccade.errors import SaccadeError
@@ -32,7 +32,7 @@ from saccade.files import alone, remove_folder, sweep_partials, writing
 from saccade.folder import CONFIG, RECORD, WEIGHTS, write_record
 from saccade.models.build import build_model, count_parameters, in_one_sequence, longest_sequence
 from saccade.models.packing import pack
-from saccade.planning import choose_model, choose_sides, choose_training, choose_vocabulary, foresee, spell_time
+from saccade.planning import choose_model, choose_sides, choose_training, choose_vocabulary, foresee
 from saccade.training import checkpoint
 from saccade.training.checks import (
     check_directions,
