@@ -1,6 +1,7 @@
 """Fine-tuning with a vocabulary that has grown: what old rows keep, and what new ones begin with."""
 
 import json
+import shutil
 from itertools import islice
 
 import pytest
@@ -182,9 +183,23 @@ def test_data_prepared_for_one_folder_are_not_trained_on_from_another_of_other_p
     api.prepare(*told, out=tmp_path / "run", start_from=trained, quiet=True)
     sizes = {Tokenizers.load(folder).source.size for folder in (trained, tmp_path / "other")}
     assert len(sizes) == 1, "nothing but the pieces tells them apart"
-    with pytest.raises(SaccadeError, match=r"run: was prepared for the vocabulary of another folder.*--from .*other"):
+    with pytest.raises(SaccadeError, match=r"run: was prepared for another folder than --from .*other \(.*en-de\)"):
         saccade.train(*told, out=tmp_path / "run", start_from=tmp_path / "other", quiet=True)
     saccade.train(*told, out=tmp_path / "run", start_from=trained, quiet=True)
+
+
+def test_a_run_that_was_begun_from_one_folder_does_not_go_on_from_another_of_the_same_pieces(trained, tiny, tmp_path):
+    """It would go on with what it has, and be judged beside the other."""
+    told = [*tiny, *STEPS, "data.old_valid_pairs=0"]
+    saccade.train(*told, "training.max_steps=2", out=tmp_path / "other", start_from=trained, quiet=True)
+    shutil.copytree(trained, tmp_path / "first")
+    saccade.train(*told, "training.max_steps=2", out=tmp_path / "run", start_from=tmp_path / "first", quiet=True)
+    with pytest.raises(SaccadeError, match=r"run: was prepared for another folder than --from .*other \(.*first\)"):
+        saccade.train(*told, "training.max_steps=4", out=tmp_path / "run", start_from=tmp_path / "other", quiet=True)
+    # The same under another name, and under the same name with other weights, are the same.
+    saccade.train(*told, "training.max_steps=4", out=tmp_path / "run", start_from=trained, quiet=True)
+    shutil.copy(tmp_path / "other" / "model.safetensors", tmp_path / "first" / "model.safetensors")
+    saccade.train(*told, "training.max_steps=5", out=tmp_path / "run", start_from=tmp_path / "first", quiet=True)
 
 
 def test_the_record_says_what_was_replayed_and_what_was_forgotten(tuned, command):

@@ -43,7 +43,8 @@ from saccade.data.tokenizers import Tokenizers
 from saccade.data.vocabulary import extend_tokenizers, learn_tokenizers, sampler
 from saccade.display import Display
 from saccade.errors import SaccadeError
-from saccade.files import read_json, write_text
+from saccade.files import digest, read_json, write_text
+from saccade.folder import WEIGHTS
 
 
 class Prepared(NamedTuple):
@@ -89,10 +90,13 @@ def prepare(
         if known["fingerprint"] == mark:
             resolved = config.with_changes(known["choices"])
             learned = Tokenizers.load(folder)
-            if tokenizers is not None and not all(map(begins_with, learned, tokenizers)):
+            before = known.get("from", {})
+            other = bool(before) and base is not None and not before.items() & _named(base).items()
+            if other or (tokenizers is not None and not all(map(begins_with, learned, tokenizers))):
                 raise SaccadeError(
-                    f"{folder.parent.parent}: was prepared for the vocabulary of another folder than --from {base}; "
-                    "name that one to go on, choose another --out, or start over with --restart"
+                    f"{folder.parent.parent}: was prepared for another folder than --from {base}"
+                    f"{' (' + before['folder'] + ')' if before else ''}; name that one to go on, choose another "
+                    "--out, or start over with --restart"
                 )
             return Prepared(
                 resolved,
@@ -112,6 +116,11 @@ def prepare(
     with tempfile.TemporaryDirectory(prefix=".spool.", suffix=".partial", dir=folder) as place:
         spool = Spool(Path(place), config, display, mapper or Here())
         return _prepare(config, folder, spool, display, tokenizers, mark, base)
+
+
+def _named(base: Path) -> dict[str, str]:
+    """By what a folder that is fine-tuned is known again: where it lies, or what it holds; either may have changed."""
+    return {"folder": str(base.resolve()), "weights": digest(base / WEIGHTS)}
 
 
 def _prepare(
@@ -174,10 +183,9 @@ def _prepare(
     summary |= {"mixture": mixed} if mixed else {}
     summary |= {} if replay is None else {"replay": replay.report()}
     summary |= {} if corpus is None else {"train_pairs": corpus.pairs, "sampled": pairs, "held_out": bool(held_out)}
-    write_text(
-        folder / "prepared.json",
-        json.dumps({"fingerprint": mark, "choices": choices, "reasons": reasons, "report": summary}, indent=1),
-    )
+    known = {"fingerprint": mark, "choices": choices, "reasons": reasons, "report": summary}
+    known |= {} if base is None else {"from": _named(base)}
+    write_text(folder / "prepared.json", json.dumps(known, indent=1))
     return Prepared(
         config.with_changes(choices), tokenizers, Store(folder / "train"), Store(folder / "valid"), summary, reasons
     )
