@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from saccade.config import Config, merge_settings, read_settings, split_arguments
+from saccade.config import Config, merge_settings, names_of, read_settings, split_arguments
 from saccade.data.prepare import Prepared
 from saccade.display import Display
 from saccade.distributed.on_ray import RayMapper
@@ -112,4 +112,4 @@ def settings_from(
     if trained := given.get("train") or first.get("train"):
         source, target = languages_of(trained)
         settings["data"] = {"source": source, "target": target} | settings["data"]
-    return Config.of(settings, where="settings" if config is None else str(config))
+    return Config.of(settings, "settings" if config is None else str(config), names_of(overrides))

@@ -30,6 +30,20 @@ def test_settings_that_would_fail_after_training_are_refused_before(settings, me
         check_together(settings_from(settings))
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["model.family=rnn", "model.wiring=cho", "model.score=dot"], r"model\.score=dot: .*cho has no attention"),
+        (["model.family=rnn", "model.wiring=rctm", "model.window=local-m"], r"model\.window=local-m: .*rctm has no"),
+        (["model.family=lm", "model.wiring=ngram", "model.window=3"], r"model\.window=3: .* as far as model\.order"),
+        (["model.positions=rotary", "model.merge_positions=concatenate"], r"concatenate: .*rotary has no vectors"),
+    ],
+)
+def test_settings_that_would_say_nothing_are_refused(settings, message):
+    with pytest.raises(SaccadeError, match=message + ".*; leave it out"):
+        check_together(settings_from(settings))
+
+
 def test_a_folder_with_other_files_is_left_alone(tmp_path, tiny):
     (tmp_path / "README.md").write_text("mine")
     with pytest.raises(SaccadeError, match="holds files that are not Saccade's"):

@@ -131,6 +131,22 @@ def test_a_second_run_measures_only_what_is_missing(place: Path, first: Done, co
     assert scores == [line.split("|")[2:5] for line in after.splitlines() if line.startswith(("| cho", "| bahdanau"))]
 
 
+def test_settings_that_no_row_can_have_are_refused_before_any_is_trained(place: Path, command: Command) -> None:
+    told = [*arguments(place, "cho", "bahdanau"), "--out", place / "misspelt"]
+    done = command(*told, "model.widht=3")
+    assert done.status == 2
+    assert "settings: unknown setting model.widht; did you mean model.width?" in done.err
+    assert not (place / "misspelt").exists()
+
+
+def test_a_recipe_that_has_changed_says_which_folder_to_remove(place: Path, command: Command) -> None:
+    told = [*arguments(place, "cho"), "--out", place / "changed", "--no-speed"]
+    assert command(*told).status == 0
+    done = command(*told, "model.width=32")
+    assert done.status == 2
+    assert f"here: remove {place / 'changed' / 'cho' / 'seed-1'}" in done.err
+
+
 def test_a_trained_folder_is_a_row_too(place: Path, first: Done, trained: Path, command: Command) -> None:
     done = command(*arguments(place, "cho"), trained, "--out", place / "with-folder", "--no-speed")
     assert done.status == 0, done.err

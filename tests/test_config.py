@@ -42,6 +42,9 @@ def test_files_that_extend_each_other_are_refused(tmp_path):
     (tmp_path / "c.yaml").write_text("extends: [a.yaml]\n")
     with pytest.raises(SaccadeError, match="not the path of a YAML file"):
         Config.load(tmp_path / "c.yaml")
+    (tmp_path / "d.yaml").write_text("extends: nowhere.yaml\n")
+    with pytest.raises(SaccadeError, match=r"d\.yaml: extends='nowhere\.yaml': there is no such file beside it"):
+        Config.load(tmp_path / "d.yaml")
 
 
 def test_saved_settings_are_read_back_as_they_were(tmp_path):
@@ -72,6 +75,15 @@ def test_what_is_wrong_is_named_with_its_value_and_the_remedy(override, message)
     with pytest.raises(SaccadeError) as error:
         Config.load(None, [override])
     assert message in str(error.value)
+
+
+def test_what_is_wrong_is_told_of_the_file_or_of_the_command(tmp_path):
+    (tmp_path / "a.yaml").write_text("model: {width: -1}\n")
+    with pytest.raises(SaccadeError) as error:
+        Config.load(tmp_path / "a.yaml", ["model.widht=3", "training.max_steps=2"])
+    said = sorted(line.partition(": ")[::2] for line in str(error.value).split("\n"))
+    assert [where for where, _ in said] == [str(tmp_path / "a.yaml"), "settings"]
+    assert [what.split()[0] for _, what in said] == ["model.width=-1:", "unknown"]
 
 
 def test_each_family_knows_its_own_settings():

@@ -75,7 +75,13 @@ def _trained(plan: Plan, row: Row, seed: int) -> Translator:
     overrides = [*plan.overrides, f"training.seed={seed}"]
     if plan.device is not None:
         overrides.append(f"training.device={plan.device}")
-    return api.train(*plan.data, *overrides, out=row.folder(plan, seed), config=row.path, valid=plan.valid)
+    folder = row.folder(plan, seed)
+    try:
+        return api.train(*plan.data, *overrides, out=folder, config=row.path, valid=plan.valid)
+    except SaccadeError as error:
+        if "--restart" not in str(error):
+            raise
+        raise SaccadeError(f"{error}; here: remove {folder}") from None
 
 
 def _alignment(plan: Plan, translator: Translator) -> dict[str, float] | None:

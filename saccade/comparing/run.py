@@ -15,6 +15,7 @@ from saccade.comparing.figures import draw_figures
 from saccade.comparing.plan import Plan, Row
 from saccade.comparing.results import read_result
 from saccade.comparing.table import Line, lines_of, to_html, to_json, to_markdown
+from saccade.config import Config
 from saccade.display import Display
 from saccade.errors import SaccadeError
 from saccade.files import write_text, writing
@@ -38,6 +39,7 @@ def compare(
     Interrupted, it still writes the tables of what is measured by then, without what takes long.
     """
     plan.check()
+    _check_settings(rows, plan)
     with writing(plan.out, "choose another --out"):
         plan_path = plan.save()
     tasks = [(row, seed) for row in rows for seed in row.seeds(plan)]
@@ -56,6 +58,18 @@ def compare(
     if figures:
         _write(lines, plan, _drawn(lines, plan, display))
     return lines
+
+
+def _check_settings(rows: Sequence[Row], plan: Plan) -> None:
+    """Refuse settings that no recipe can have; one that cannot have them fails alone."""
+    refused, recipes = [], [row for row in rows if not row.trained]
+    for row in recipes:
+        try:
+            Config.load(row.path, plan.overrides)
+        except SaccadeError as error:
+            refused.append(error)
+    if refused and len(refused) == len(recipes):
+        raise refused[0]
 
 
 def _write(lines: Sequence[Line], plan: Plan, drawn: Mapping[str, Path]) -> None:

@@ -14,7 +14,7 @@ from saccade.config.reading import merge_settings, read_settings
 from saccade.config.search import SearchConfig
 from saccade.config.section import Placeholder, Section, Size, known
 from saccade.config.training import TrainingConfig
-from saccade.config.whole import Config, fields_of, is_override, split_arguments
+from saccade.config.whole import Config, fields_of, is_override, names_of, split_arguments
 
 __all__ = [
     "FAMILIES",
@@ -38,6 +38,7 @@ __all__ = [
     "is_override",
     "known",
     "merge_settings",
+    "names_of",
     "read_settings",
     "split_arguments",
 ]

@@ -36,6 +36,8 @@ def _read_extended(path: Path, seen: tuple[Path, ...] = ()) -> dict[str, Any]:
         return settings
     if not isinstance(base, str):
         raise SaccadeError(f"{path}: extends={base!r} is not the path of a YAML file")
+    if not (path.parent / base).is_file():
+        raise SaccadeError(f"{path}: extends={base!r}: there is no such file beside it; correct the path")
     extended = _read_extended(path.parent / base, (*seen, path.resolve()))
     merge_settings(extended, settings)
     return extended

@@ -32,11 +32,15 @@ class Config(Section):
     @classmethod
     def load(cls, path: str | Path | None = None, overrides: Iterable[str] = ()) -> "Config":
         """Read a YAML file (none: the defaults) and apply `section.key=value` overrides."""
-        return cls.of(read_settings(path, overrides), where=str(path) if path is not None else "settings")
+        overrides = list(overrides)
+        return cls.of(read_settings(path, overrides), "settings" if path is None else str(path), names_of(overrides))
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any], where: str = "settings") -> "Config":
-        """Check nested settings; what is wrong is said in one sentence each, with the nearest known name."""
+    def of(cls, settings: Mapping[str, Any], where: str = "settings", beside: Collection[str] = ()) -> "Config":
+        """Check nested settings; what is wrong is said in one sentence each, with the nearest known name.
+
+        `where` they were read, but for those named in `beside`, which came with the command.
+        """
         settings = {name: dict(value) if isinstance(value, Mapping) else value for name, value in settings.items()}
         model = settings.get("model")
         if isinstance(model, dict):
@@ -45,7 +49,7 @@ class Config(Section):
         try:
             return cls.model_validate(settings)
         except ValidationError as error:
-            raise SaccadeError("\n".join(_explain(problem, where) for problem in error.errors())) from None
+            raise SaccadeError("\n".join(_explain(problem, where, beside) for problem in error.errors())) from None
 
     def with_changes(self, changes: Mapping[str, Mapping[str, Any]]) -> "Config":
         """A copy with `changes[section][key]` in place, checked again."""
@@ -102,9 +106,15 @@ def _meant(argument: str) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
-def _explain(problem: Any, where: str) -> str:
+def names_of(overrides: Iterable[str]) -> set[str]:
+    """Of `section.key=value`."""
+    return {override.partition("=")[0] for override in overrides}
+
+
+def _explain(problem: Any, where: str, beside: Collection[str]) -> str:
     location = [str(part) for part in problem["loc"] if part not in FAMILIES]
     name = ".".join(location)
+    where = "settings" if name in beside else where
     if problem["type"] == "extra_forbidden":
         families = {part for part in problem["loc"] if part in FAMILIES}
         known = fields_of([*location[:-1]], families)

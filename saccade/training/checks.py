@@ -11,7 +11,7 @@ from saccade.data.store import Store
 from saccade.data.tokenizers import Tokenizers
 from saccade.errors import SaccadeError
 from saccade.folder import CONFIG, RECORD, WEIGHTS, require
-from saccade.models.build import build_model, in_one_sequence, longest_sequence, with_shape
+from saccade.models.build import build_model, in_one_sequence, longest_sequence, with_shape, without_use
 from saccade.training import checkpoint
 
 # Settings of training that may change when a run goes on: how long it may take, how it is watched, and what helps
@@ -59,6 +59,8 @@ def check_folder(folder: Path, config: Config, restart: bool, base: Path | None)
 
 def check_together(config: Config) -> None:
     """Refuse settings that cannot work together, before anything is read."""
+    if (idle := without_use(config.model)) is not None:
+        raise SaccadeError(f"{idle}; leave it out")
     joint = config.tokenizer.joint is not False
     with torch.device("meta"):  # shapes without storage: building it is free
         model = build_model(config.model_copy(update={"model": with_shape(config.model, joint)}), 300, 300)

@@ -13,6 +13,7 @@ from saccade.models.build.shapes import (
     longest_sequence,
     measures,
     with_shape,
+    without_use,
 )
 from saccade.models.build.tables import Vocabularies
 from saccade.models.build.transformers import make_transformer
@@ -28,6 +29,7 @@ __all__ = [
     "longest_sequence",
     "measures",
     "with_shape",
+    "without_use",
 ]
 
 

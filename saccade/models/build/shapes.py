@@ -54,6 +54,21 @@ CLASSIFIER_SIZES: dict[Size, tuple[int, int, int, int, int]] = {
 LM_PARTS = {"attention": 1, "key-value": 2, "key-value-predict": 3}
 
 
+def without_use(model: Model) -> str | None:
+    """A setting that says nothing beside the others, and why; None if there is none."""
+    if isinstance(model, RNNConfig) and model.wiring not in ATTENDING:
+        for name in ("score", "window"):
+            if (given := getattr(model, name)) != RNNConfig.model_fields[name].default:
+                return f"model.{name}={given}: model.wiring={model.wiring} has no attention"
+    if isinstance(model, LMConfig) and model.wiring == "ngram" and model.window is not None:
+        return f"model.window={model.window}: model.wiring=ngram looks back as far as model.order says"
+    if not isinstance(model, TransformerConfig) or model.positions in ("sinusoidal", "learned"):
+        return None
+    if model.merge_positions == "concatenate":
+        return f"model.merge_positions=concatenate: model.positions={model.positions} has no vectors of its own"
+    return None
+
+
 def with_shape(model: Model, joint: bool) -> Model:
     """The same settings with every measure that the named size or the vocabulary implies written out."""
     size = model.size or "small"
