@@ -64,7 +64,14 @@ class Translator:
         """One translator of several with the same vocabulary, whatever their families; `names` are for errors."""
         first, *others = translators
         names = names or [f"translator {number}" for number in range(1, len(translators) + 1)]
+        there = first.config.data.source, first.config.data.target
         for other, name in zip(others, names[1:], strict=True):
+            back = other.config.data.target, other.config.data.source
+            if there == back != back[::-1]:
+                raise SaccadeError(
+                    f"{name}: translates {back[1]} → {back[0]}, and {names[0]} {there[0]} → {there[1]}: they cannot write "
+                    "together; rerank by it, in reverse"
+                )
             for side, mine, its in zip(first.tokenizers._fields, first.tokenizers, other.tokenizers, strict=True):
                 if not mine.same_as(its):
                     raise SaccadeError(

@@ -1,6 +1,7 @@
 """Ensembles: one model with itself is that model, several are the mean of their definitions, and every law holds."""
 
 import math
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from test_invariants import answers, assert_same, forced
 from test_sampling import draws_of
 
 import saccade
+from saccade.config import Config
 from saccade.errors import SaccadeError
 from saccade.generation.diverse import DiverseBeam
 from saccade.generation.ensemble import Ensemble
@@ -138,6 +140,18 @@ def test_folders_with_other_vocabularies_are_refused_by_name(trained: Path, tmp_
         saccade.load([])
     with pytest.raises(SaccadeError, match="mean='median'"):
         saccade.load([trained, trained], mean="median")
+
+
+def test_a_folder_that_translates_the_other_way_is_refused_though_its_pieces_are_the_same(
+    trained: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(trained, tmp_path / "back")
+    settings = Config.load(trained / "config.yaml").with_changes({"data": {"source": "de", "target": "en"}})
+    settings.save(tmp_path / "back" / "config.yaml")
+    with pytest.raises(
+        SaccadeError, match=r"back: translates de → en, and .*en-de en → de: .*rerank by it, in reverse"
+    ):
+        saccade.load([trained, tmp_path / "back"])
 
 
 def test_the_shortest_positions_are_those_of_the_ensemble(trained: Path) -> None:
