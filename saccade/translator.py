@@ -69,8 +69,8 @@ class Translator:
             back = other.config.data.target, other.config.data.source
             if there == back != back[::-1]:
                 raise SaccadeError(
-                    f"{name}: translates {back[1]} → {back[0]}, and {names[0]} {there[0]} → {there[1]}: they cannot write "
-                    "together; rerank by it, in reverse"
+                    f"{name}: translates {back[1]} → {back[0]}, and {names[0]} {there[0]} → {there[1]}: they cannot "
+                    "write together; rerank by it, in reverse"
                 )
             for side, mine, its in zip(first.tokenizers._fields, first.tokenizers, other.tokenizers, strict=True):
                 if not mine.same_as(its):
