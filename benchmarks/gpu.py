@@ -21,6 +21,7 @@ from typing import NamedTuple
 from saccade.display import Display
 from saccade.files import write_text
 
+RECIPES = Path("recipes")
 FORM = ".lc.norm.tok"
 GRACE = 30.0  # seconds in which a stage that is told to stop may save
 # The rows of the line, those that take longest first: none is then left alone at the end.
@@ -54,7 +55,8 @@ def rounds(multi30k: Path, europarl: Path, out: Path, device: str, seeds: int = 
     told += ["--out", str(out / "line"), "--seeds", str(seeds), "--jobs", "14", "--device", device]
 
     def history(names: Sequence[str], *more: str) -> list[str]:
-        return ["-m", "saccade", "compare", *(f"recipes/history/{name}.yaml" for name in names), *told, *more]
+        rows = [str(RECIPES / "history" / f"{name}.yaml") for name in names]
+        return ["-m", "saccade", "compare", *rows, *told, *more]
 
     def tuned(target: str, *protocols: str) -> Stage:
         name = f"multi30k-en-{target}"
@@ -62,6 +64,8 @@ def rounds(multi30k: Path, europarl: Path, out: Path, device: str, seeds: int = 
         words += ["--device", device, "--seeds", "3", "--jobs", "3", "--test", f"{name}-best", "--protocol", *protocols]
         return Stage(name, words)
 
+    every = sorted(str(path) for path in RECIPES.rglob("*.yaml") if "common" not in path.parts)
+    briefly = ["training.max_steps=20", "training.validate_every=20", "--jobs", "16", "--no-speed", "--device", device]
     training = ["-m", "benchmarks.training", "--device", device]
     sides = [str(europarl / f"train.{side}.gz") for side in ("de", "en")]
     minutes = ["-m", "benchmarks.europarl", "--data", str(europarl), "--out", str(out / "europarl")]
@@ -70,6 +74,8 @@ def rounds(multi30k: Path, europarl: Path, out: Path, device: str, seeds: int = 
         [Stage("decoding", ["-m", "benchmarks.decoding", "--device", device])],
         [Stage("training-lengths", [*training, "--only", "as they come"])],
         [Stage("training-europarl", [*training, "--files", *sides, "--only", "compiled, as they come"])],
+        # That every recipe trains and writes there, on the built-in pairs.
+        [Stage("recipes", ["-m", "saccade", "compare", *every, *briefly, "--out", str(out / "recipes")])],
         # Not beside the line: they fill a GPU, and recurrent networks, which are many small kernels, would wait.
         [tuned("fr", "tokenised", "cased"), tuned("de", "cased")],
         [Stage("history", history(LINE, "--no-speed"))],
