@@ -82,7 +82,7 @@ def main() -> None:
     ways = [(size, rule) for size in arguments.beams for rule in (("safe", "beam") if size > 1 else ("safe",))]
     for beam, stopping in ways:
         search = {"beam": beam, "early_stopping": stopping}
-        plain = direct(arguments.folder, texts, beam, Effort.of(ours.settings_for(**search), None), arguments.threads)
+        plain = direct(arguments.folder, texts, beam, Effort.of(ours.settings_for(**search)), arguments.threads)
 
         runs: dict[str, Callable[[], list[str]]] = {
             OURS: partial(texts_of, ours, texts, scored=False, **search),
