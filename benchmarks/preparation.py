@@ -71,9 +71,8 @@ def measure(folder: Path, steps: int) -> None:
     import threading
 
     from saccade.api import settings_from
-    from saccade.data.prepare import prepare
     from saccade.display import Display
-    from saccade.training.run import train
+    from saccade.training.run import prepare_folder, train
 
     process = psutil.Process()
     before = process.memory_info().rss
@@ -99,7 +98,7 @@ def measure(folder: Path, steps: int) -> None:
         ]
     )
     start = time.perf_counter()
-    prepare(config, folder / "run" / "resume" / "data", Display(quiet=True))
+    prepare_folder(config, folder / "run", display=Display(quiet=True))
     prepared = time.perf_counter() - start
     start = time.perf_counter()
     train(config, folder / "run", display=Display(quiet=True))
