@@ -8,6 +8,7 @@ import torch
 
 from saccade.attention.core import attend
 from saccade.attention.dropout import kept_by_place, mixed
+from saccade.attention.multihead import Heads, SelfAttention
 from saccade.attention.relative import Rotary
 from saccade.attention.scores import ScaledDot
 from saccade.attention.spans import Spans, attend_spans
@@ -99,6 +100,21 @@ def test_dropout_falls_where_its_numbers_say_in_both_passes(kernels, name):
         torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("chance", [0.0, 0.3])
+@pytest.mark.parametrize("name", ["within", "causal"])
+def test_a_fused_projection_has_the_context_and_the_gradient_of_its_parts(kernels, name, chance):
+    spans, rows, _ = examples()[name]
+    qkv, seed = torch.randn(rows, 3, H, D, requires_grad=True), torch.tensor([17], dtype=torch.int32)
+    rest = spans.of_queries, spans.of_keys, seed, chance, spans.longest
+    context, _ = kernels.attend_own(qkv, *rest)
+    expected, _ = kernels.attend(*qkv.unbind(1), *rest)
+    assert torch.equal(context, expected)
+    upstream = torch.randn_like(context)
+    (found,) = torch.autograd.grad(context, qkv, upstream)
+    (wanted,) = torch.autograd.grad(expected, qkv, upstream)
+    assert torch.equal(found, wanted)
+
+
 @pytest.mark.parametrize("heads", [1, 3])
 def test_heads_that_were_turned_are_read_however_many_they_are(kernels, heads):
     spans, rows, _ = examples()["causal"]
@@ -107,6 +123,22 @@ def test_heads_that_were_turned_are_read_however_many_they_are(kernels, heads):
     q, k = rotary.rotate(q, 0), rotary.rotate(k, 0)
     expected = attend(q, k, v, score=ScaledDot(), mask=spans.mask()).context
     torch.testing.assert_close(attend_spans(q, k, v, spans, 0.0), expected)
+
+
+@pytest.mark.parametrize("name", ["within", "causal"])
+def test_self_attention_by_kernels_is_that_by_masks(kernels, name, monkeypatch):
+    spans, rows, _ = examples()[name]
+    attention = SelfAttention(Heads(H * D, H, H), 0.0)
+    x = torch.randn(1, rows, H * D, requires_grad=True)
+    expected = attention(x, spans).context
+    upstream = torch.randn_like(expected)
+    wanted = torch.autograd.grad(expected, [x, *attention.parameters()], upstream)
+    monkeypatch.setattr(Spans, "can_be_fused", lambda spans, query: True)
+    context = attention(x, spans).context
+    torch.testing.assert_close(context, expected)
+    found = torch.autograd.grad(context, [x, *attention.parameters()], upstream)
+    for own, other in zip(found, wanted, strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-4)
 
 
 def test_rows_of_no_sentence_find_nothing(kernels):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from saccade.attention.core import Attention, attend
 from saccade.attention.relative import Relative, Unaware
 from saccade.attention.scores import ScaledDot
-from saccade.attention.spans import Spans
+from saccade.attention.spans import Spans, attend_own_spans
 from saccade.attention.watching import ITSELF, MEMORY
 
 
@@ -224,6 +224,11 @@ class SelfAttention(_MultiHead):
         self.query_key_value = nn.Linear(heads.width, heads.inner + 2 * heads.key_width)
         self.relative = relative or Unaware()
 
+    @property
+    def plain(self) -> bool:
+        """The usual case: as many heads of keys as of queries, which know nothing of distances."""
+        return self.shape.heads == self.shape.key_heads and type(self.relative) is Unaware
+
     def forward(
         self,
         x: Tensor,  # (B, L, E)
@@ -234,7 +239,12 @@ class SelfAttention(_MultiHead):
     ) -> Attention:
         """A cache is preallocated storage; this call fills it from `position` and attends to all that is filled."""
         H, K = self.shape.heads, self.shape.key_heads
-        q, k, v = self.split(self.query_key_value(x), H, K, K)
+        projected = self.query_key_value(x)
+        if self.plain and isinstance(mask, Spans) and not need_weights:
+            qkv = projected.unflatten(2, (3, H, -1))
+            if mask.can_be_fused(qkv):
+                return Attention(self.output(attend_own_spans(qkv, mask, self.dropped)), None)
+        q, k, v = self.split(projected, H, K, K)
         q, k = self.relative.rotate(q, position), self.relative.rotate(k, position)
         if cache is not None:
             assert isinstance(position, int)
@@ -262,7 +272,7 @@ class SelfAttention(_MultiHead):
         """`forward` for one position of the rows (R, 1, E) of beams, which share their storage."""
         H, K, D = self.shape.heads, self.shape.key_heads, self.shape.head_width
         projected = self.query_key_value(x)
-        if H == K and type(self.relative) is Unaware:  # the usual case, in as few calls as can be
+        if self.plain:  # in as few calls as can be
             qkv = projected.view(-1, step.size, 3, H, D).permute(2, 0, 3, 1, 4)
             q, (keys, values) = step.take(storage, qkv)
             context = attend(q, keys, values, score=self.score, mask=step.over_cells).context

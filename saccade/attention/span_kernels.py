@@ -17,6 +17,10 @@ import triton.language as tl
 from torch import Tensor
 
 ROWS = 32  # of a block: sentences are short, and a block reads the keys of all that it meets
+# Of each kernel. Most blocks go once or twice through their loop: there is nothing to read ahead.
+TO_ATTEND = {"num_warps": 2, "num_stages": 1}
+TO_QUERIES = {"num_warps": 4, "num_stages": 2}
+TO_KEYS = {"num_warps": 4, "num_stages": 2}
 LOG2E = tl.constexpr(1.4426950408889634)
 FAR = tl.constexpr(1 << 30)
 
@@ -76,8 +80,8 @@ def _attend(
 
 @triton.jit
 def _to_queries(
-    Q, K, V, Z, LSE, OF_Z, OF_Q, SPANS, SEED,
-    row_q, row_k, row_v, row_z, row_of_z, queries, keys, longest, scale, dropout,
+    Q, K, V, Z, LSE, OF_Z, OF_Q, MEAN, SPANS, SEED,
+    row_q, row_k, row_v, row_z, row_of_z, row_of_q, queries, keys, longest, scale, dropout,
     H: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
     head = tl.program_id(1)
@@ -92,6 +96,7 @@ def _to_queries(
     of_z = tl.load(OF_Z + rows[:, None] * row_of_z + here, mask=inside[:, None], other=0.0)
     lse = tl.load(LSE + rows * H + head, mask=inside, other=0.0)
     mean = tl.sum(z.to(tl.float32) * of_z.to(tl.float32), axis=1)
+    tl.store(MEAN + rows * H + head, mean, mask=inside)
     seed = tl.load(SEED)
     of_q = tl.zeros([ROWS, D], tl.float32)
     begin = tl.min(tl.where(end > first, first, FAR), axis=0)
@@ -109,15 +114,13 @@ def _to_queries(
             of_a *= _kept(seed, head, rows[:, None], at[None, :] - first[:, None], queries, longest, dropout)
         of_q += tl.dot((a * (of_a - mean[:, None])).to(k.dtype), k)
     of_q *= scale
-    tl.store(
-        OF_Q + (rows[:, None] * H + head) * D + column[None, :], of_q.to(OF_Q.dtype.element_ty), mask=inside[:, None]
-    )
+    tl.store(OF_Q + rows[:, None] * row_of_q + here, of_q.to(OF_Q.dtype.element_ty), mask=inside[:, None])
 
 
 @triton.jit
 def _to_keys(
-    Q, K, V, Z, LSE, OF_Z, OF_K, OF_V, SPANS, KEY_SPANS, SEED,
-    row_q, row_k, row_v, row_z, row_of_z, queries, keys, longest, scale, dropout,
+    Q, K, V, MEAN, LSE, OF_Z, OF_K, OF_V, SPANS, KEY_SPANS, SEED,
+    row_q, row_k, row_v, row_of_z, row_of_k, row_of_v, queries, keys, longest, scale, dropout,
     H: tl.constexpr, D: tl.constexpr, ROWS: tl.constexpr, DROP: tl.constexpr,
 ):  # fmt: skip
     head = tl.program_id(1)
@@ -138,10 +141,9 @@ def _to_keys(
         rows = start + tl.arange(0, ROWS)
         inside = rows < queries
         q = tl.load(Q + rows[:, None] * row_q + here, mask=inside[:, None], other=0.0)
-        z = tl.load(Z + rows[:, None] * row_z + here, mask=inside[:, None], other=0.0)
         of_z = tl.load(OF_Z + rows[:, None] * row_of_z + here, mask=inside[:, None], other=0.0)
         lse = tl.load(LSE + rows * H + head, mask=inside, other=0.0)
-        mean = tl.sum(z.to(tl.float32) * of_z.to(tl.float32), axis=1)
+        mean = tl.load(MEAN + rows * H + head, mask=inside, other=0.0)
         may = (rows[None, :] >= first[:, None]) & (rows[None, :] < end[:, None])
         e = tl.where(may, tl.dot(k, tl.trans(q)) * (scale * LOG2E), -float("inf"))
         a = tl.exp2(e - lse[None, :])
@@ -155,9 +157,8 @@ def _to_keys(
             of_v += tl.dot(a.to(of_z.dtype), of_z)
         of_k += tl.dot((a * (of_a - mean[None, :])).to(q.dtype), q)
     of_k *= scale
-    place = (at[:, None] * H + head) * D + column[None, :]
-    tl.store(OF_K + place, of_k.to(OF_K.dtype.element_ty), mask=there[:, None])
-    tl.store(OF_V + place, of_v.to(OF_V.dtype.element_ty), mask=there[:, None])
+    tl.store(OF_K + at[:, None] * row_of_k + here, of_k.to(OF_K.dtype.element_ty), mask=there[:, None])
+    tl.store(OF_V + at[:, None] * row_of_v + here, of_v.to(OF_V.dtype.element_ty), mask=there[:, None])
 
 
 def forward(
@@ -169,26 +170,30 @@ def forward(
     _attend[triton.cdiv(Q, ROWS), H](
         *(_by_heads(part) for part in (q, k, v)), z, lse, spans, seed,
         *(part.stride(0) for part in (q, k, v)), Q, k.size(0), longest, D**-0.5, dropout,
-        H=H, D=D, ROWS=ROWS, DROP=dropout > 0,
+        H=H, D=D, ROWS=ROWS, DROP=dropout > 0, **TO_ATTEND,
     )  # fmt: skip
     return z, lse
 
 
 def backward(
     of_z: Tensor, q: Tensor, k: Tensor, v: Tensor, z: Tensor, lse: Tensor, spans: Tensor, key_spans: Tensor,
-    seed: Tensor, dropout: float, longest: int,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The gradients of q, k and v."""
+    seed: Tensor, dropout: float, longest: int, into: tuple[Tensor, Tensor, Tensor],
+) -> None:  # fmt: skip
+    """The gradients of q, k and v, `into` where they are wanted."""
     Q, H, D = q.shape
-    of_z = of_z.contiguous()
-    of_q, of_k, of_v = (part.new_empty(part.shape) for part in (q, k, v))
-    given = (*(_by_heads(part) for part in (q, k, v)), z, lse, of_z)
-    strides = [part.stride(0) for part in (q, k, v, z, of_z)]
-    rest = (*strides, Q, k.size(0), longest, D**-0.5, dropout)
+    of_z, mean = of_z.contiguous(), torch.empty_like(lse)
+    q, k, v = (_by_heads(part) for part in (q, k, v))
+    of_q, of_k, of_v = (_by_heads(part) for part in into)
+    rest = (Q, k.size(0), longest, D**-0.5, dropout)
     shape = {"H": H, "D": D, "ROWS": ROWS, "DROP": dropout > 0}
-    _to_queries[triton.cdiv(Q, ROWS), H](*given, of_q, spans, seed, *rest, **shape)
-    _to_keys[triton.cdiv(k.size(0), ROWS), H](*given, of_k, of_v, spans, key_spans, seed, *rest, **shape)
-    return of_q, of_k, of_v
+    _to_queries[triton.cdiv(Q, ROWS), H](
+        q, k, v, z, lse, of_z, of_q, mean, spans, seed,
+        *(part.stride(0) for part in (q, k, v, z, of_z, of_q)), *rest, **shape, **TO_QUERIES,
+    )  # fmt: skip
+    _to_keys[triton.cdiv(k.size(0), ROWS), H](
+        q, k, v, mean, lse, of_z, of_k, of_v, spans, key_spans, seed,
+        *(part.stride(0) for part in (q, k, v, of_z, of_k, of_v)), *rest, **shape, **TO_KEYS,
+    )  # fmt: skip
 
 
 def _by_heads(x: Tensor) -> Tensor:
@@ -217,7 +222,9 @@ def attend_backward(
     seed: Tensor, dropout: float, longest: int,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
     """`backward`, likewise."""
-    return backward(of_z, q, k, v, z, lse, spans, key_spans, seed, dropout, longest)
+    into = tuple(part.new_empty(part.shape) for part in (q, k, v))
+    backward(of_z, q, k, v, z, lse, spans, key_spans, seed, dropout, longest, into)
+    return into
 
 
 @attend_backward.register_fake
@@ -236,3 +243,45 @@ def _differentiate(ctx, of_z, of_lse):
 
 
 attend.register_autograd(_differentiate, setup_context=_remember)
+
+
+@torch.library.custom_op("saccade::attend_own_spans", mutates_args=())
+def attend_own(
+    qkv: Tensor, spans: Tensor, key_spans: Tensor, seed: Tensor, dropout: float, longest: int
+) -> tuple[Tensor, Tensor]:
+    """`attend` of a fused projection (N, 3, H, D), whose gradient is one tensor too: nothing is put side by side."""
+    return forward(*qkv.unbind(1), spans, seed, dropout, longest)
+
+
+@attend_own.register_fake
+def _(qkv, spans, key_spans, seed, dropout, longest):
+    N, _, H, D = qkv.shape
+    return qkv.new_empty(N, H, D), qkv.new_empty(N, H, dtype=torch.float32)
+
+
+@torch.library.custom_op("saccade::attend_own_spans_backward", mutates_args=())
+def attend_own_backward(
+    of_z: Tensor, qkv: Tensor, z: Tensor, lse: Tensor, spans: Tensor, key_spans: Tensor, seed: Tensor,
+    dropout: float, longest: int,
+) -> Tensor:  # fmt: skip
+    """Its gradient."""
+    of_qkv = qkv.new_empty(qkv.shape)
+    backward(of_z, *qkv.unbind(1), z, lse, spans, key_spans, seed, dropout, longest, of_qkv.unbind(1))
+    return of_qkv
+
+
+@attend_own_backward.register_fake
+def _(of_z, qkv, z, lse, spans, key_spans, seed, dropout, longest):
+    return qkv.new_empty(qkv.shape)
+
+
+def _remember_own(ctx, inputs, output):
+    qkv, spans, key_spans, seed, ctx.dropout, ctx.longest = inputs
+    ctx.save_for_backward(qkv, *output, spans, key_spans, seed)
+
+
+def _differentiate_own(ctx, of_z, of_lse):
+    return attend_own_backward(of_z, *ctx.saved_tensors, ctx.dropout, ctx.longest), None, None, None, None, None
+
+
+attend_own.register_autograd(_differentiate_own, setup_context=_remember_own)

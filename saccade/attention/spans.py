@@ -37,13 +37,26 @@ def attend_spans(q_1HQD: Tensor, k_1HKD: Tensor, v_1HKD: Tensor, spans: Spans, d
     """The context (1, H, Q, D) by kernels that read only what is in a span (proved equal in tests/test_spans.py)."""
     from saccade.attention import span_kernels  # Triton comes with torch for CUDA, not for a CPU
 
-    if dropout:
-        seed = mixed(torch.randint(1 << 31, (1,), device=q_1HQD.device, dtype=torch.int32))
-    else:
-        seed = spans.of_queries[0, :1]  # not looked at
     rows = (_in_rows(part) for part in (q_1HQD, k_1HKD, v_1HKD))
+    seed = _seed(spans, dropout)
     context, _ = span_kernels.attend(*rows, spans.of_queries, spans.of_keys, seed, dropout, spans.longest)
     return context.transpose(0, 1).unsqueeze(0)
+
+
+def attend_own_spans(qkv_1N3HD: Tensor, spans: Spans, dropout: float) -> Tensor:
+    """The same of a fused projection, in rows (1, N, H · D) as it comes."""
+    from saccade.attention import span_kernels
+
+    seed = _seed(spans, dropout)
+    qkv = qkv_1N3HD.squeeze(0)
+    context, _ = span_kernels.attend_own(qkv, spans.of_queries, spans.of_keys, seed, dropout, spans.longest)
+    return context.flatten(1).unsqueeze(0)
+
+
+def _seed(spans: Spans, dropout: float) -> Tensor:
+    if not dropout:
+        return spans.of_queries[0, :1]  # not looked at
+    return mixed(torch.randint(1 << 31, (1,), device=spans.of_queries.device, dtype=torch.int32))
 
 
 def _in_rows(x_1HND: Tensor) -> Tensor:

@@ -80,6 +80,10 @@ class CapturedSteps:
         of = dict(zip(model.parameters(), self.copy.parameters(), strict=True))
         self.copies: list[Tensor] = [of[weight] for weight in self.weights]
         self.on_gpu = self.device.type == "cuda"
+        if self.on_gpu:
+            from saccade.models.norm_training_kernel import with_kernels  # Triton comes with torch for CUDA
+
+            with_kernels(self.copy)
         self.objective = Unpadded(self.copy, settings, Compiled() if self.on_gpu else plainly).train()
         self.scale = self.weights[0].new_zeros(())
         self.norm = self.weights[0].new_zeros(())

@@ -75,19 +75,23 @@ class _ProjectedDivergences(torch.autograd.Function):
         total, nll = hidden.new_zeros((), dtype=exact), hidden.new_zeros((), dtype=exact)
         grad_hidden = torch.empty_like(hidden) if learns else None
         grad_weight = torch.zeros_like(weight, dtype=exact) if learns else None
-        counted = gold != PAD
         for rows in _ProjectedDivergences.blocks(hidden):
             logits = tuple(one[rows] @ weight.mT for one in hidden)
             given = logits, gold[rows], smoothing, shares, pulls
-            of_loss, of_nll, gradients = _settle(*given) if call is None else call(_settle, *given)
+            if call is None:
+                of_loss, of_nll, gradients = _settle(*given)
+            elif hidden.is_cuda and len(logits) == 1:
+                of_loss, of_nll, gradients = _settle_by_kernel(*given)
+            else:
+                of_loss, of_nll, gradients = call(_settle, *given)
             total += of_loss
             nll += of_nll
             del logits, given
             if grad_hidden is None or grad_weight is None:
                 continue
             for i, gradient in enumerate(gradients):
-                torch.mm(gradient, weight, out=grad_hidden[i, rows]).mul_(counted[rows].unsqueeze(1))
-                grad_weight += gradient.mT @ (hidden[i, rows] * counted[rows].unsqueeze(1))
+                torch.mm(gradient, weight, out=grad_hidden[i, rows])
+                grad_weight += gradient.mT @ hidden[i, rows]
         if learns:
             assert grad_weight is not None
             ctx.save_for_backward(grad_hidden, grad_weight.to(learnt))
@@ -120,7 +124,7 @@ def _settle(
     ∂KL(P_t ‖ P_s)/∂z_s = P_s - P_t
     ∂KL(P_t ‖ P_s)/∂z_t = P_t ∘ (log P_t - log P_s - KL(P_t ‖ P_s))
 
-    Rows of PAD have no part in the loss; their gradients are the caller's to leave out.
+    Rows of PAD have no part in the loss, and their gradients are zeros.
     """
     kind, V = logits[0].dtype, logits[0].size(1)
     exact = torch.promote_types(kind, torch.float32)
@@ -131,25 +135,37 @@ def _settle(
     total = torch.zeros_like(nll)
     gradients: list[Tensor] = []
     for share, log_p_i, p_i in zip(shares, log_p, p, strict=True):
-        gradient = share * p_i
+        counts = share * counted.to(exact)  # (N, 1)
+        gradient = counts * p_i
         if share:
             likely = (1 - smoothing) * log_p_i.gather(1, right) + smoothing * log_p_i.mean(1, keepdim=True)
-            total = total - share * (likely * counted).sum()
-            gradient -= share * smoothing / V
+            total = total - (counts * likely).sum()
+            gradient -= counts * (smoothing / V)
             if gradient.is_cpu:
-                gradient.scatter_add_(1, right, torch.full_like(right, share * (smoothing - 1), dtype=exact))
+                gradient.scatter_add_(1, right, counts * (smoothing - 1))
             else:  # joins the other passes over the logits when it is compiled
                 is_gold = torch.arange(V, device=gold.device) == right
-                gradient = gradient - torch.where(is_gold, share * (1 - smoothing), 0.0)
+                gradient = gradient - torch.where(is_gold, counts * (1 - smoothing), 0.0)
         gradients.append(gradient)
     for t, s, w, stopped in pulls:
+        counts = w * counted.to(exact)
         ratio = log_p[t] - log_p[s]
         apart = (p[t] * ratio).sum(1, keepdim=True)
-        total = total + w * (apart * counted).sum()
-        gradients[s].add_(p[s], alpha=w).sub_(p[t], alpha=w)
+        total = total + (counts * apart).sum()
+        gradients[s].addcmul_(p[s], counts).addcmul_(p[t], counts, value=-1)
         if not stopped:
-            gradients[t].addcmul_(p[t], ratio.sub_(apart), value=w)
+            gradients[t].addcmul_(p[t], ratio.sub_(apart).mul_(counts))
     return total, nll, [gradient.to(kind) for gradient in gradients]
+
+
+def _settle_by_kernel(
+    logits: tuple[Tensor, ...], gold: Tensor, smoothing: float, shares: tuple[float, ...], pulls: tuple[Pull, ...]
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """`_settle` of one reading, whose logits become the gradient (proved equal in tests/test_loss_kernel.py)."""
+    assert not pulls, "one reading is drawn to no other"
+    from saccade.training import loss_kernel  # Triton comes with torch for CUDA, not for a CPU
+
+    return *loss_kernel.settle(logits[0], gold, smoothing, shares[0]), list(logits)
 
 
 def _log_softmax(logits: Tensor) -> Tensor:
