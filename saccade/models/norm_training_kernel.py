@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from saccade.models.norm_kernel import suits
 
-TILE = 2048  # elements that a program holds at a time
+TILE = 4096  # elements that a program holds at a time
 WARPS = 4
-PROGRAMS = 4  # of the backward pass, for each multiprocessor
+PROGRAMS = 2  # of the backward pass, for each multiprocessor
 
 
 @triton.jit

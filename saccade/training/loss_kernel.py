@@ -19,7 +19,7 @@ from saccade.data.tokenizers import PAD
 
 LOWEST = tl.constexpr(-1e30)  # of places beyond the vocabulary, where infinity less infinity would be no number
 BLOCK = 4096  # logits that are read at a time
-WARPS = 16  # four rows a multiprocessor, then: 132 · 4 rows of 32,000 logits are 34 of an H200's 50 MB of cache
+WARPS = 8  # four rows a multiprocessor, then: 132 · 4 rows of 32,000 logits are 34 of an H200's 50 MB of cache
 
 
 @triton.jit
