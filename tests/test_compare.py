@@ -147,6 +147,44 @@ def test_a_recipe_that_has_changed_says_which_folder_to_remove(place: Path, comm
     assert f"here: remove {place / 'changed' / 'cho' / 'seed-1'}" in done.err
 
 
+def test_files_that_have_changed_since_are_named_and_nothing_is_told_as_if_of_them(
+    place: Path, command: Command, trained: Path
+) -> None:
+    folder = place / "files"
+    folder.mkdir()
+    for name in ("data", "test"):
+        made = command("corpus", "--out", folder / name, "--pairs", "60", "--split", {"data": "train"}.get(name, name))
+        assert made.status == 0, made.err
+    sides = [[str(folder / f"{name}.{side}") for side in ("en", "de")] for name in ("data", "test")]
+    out = folder / "out"
+    told = ["compare", place / "cho.yaml", trained, *SETTINGS[1:], "--no-speed", "--out", out, "--data", *sides[0]]
+    told += ["--test", *sides[1]]
+    assert command(*told).status == 0
+    kept = out / "cho" / "seed-1.results" / "quality.json"
+
+    before = (folder / "test.de").read_text()
+    (folder / "test.de").write_text(before.replace("1", "2"))
+    again = command(*told)
+    assert again.status == 0, again.err
+    assert f"{folder / 'test.de'}: holds something else than when rows were measured" in again.err
+    assert "measured already" not in again.err
+
+    (folder / "data.en").write_text((folder / "data.en").read_text().replace("1", "2"))
+    refused = command(*told)
+    assert refused.status == 2
+    assert f"{folder / 'data.en'}: holds something else than when cho was trained" in refused.err
+    assert f"remove {out / 'cho' / 'seed-1'} to train it again" in refused.err
+
+    shutil.rmtree(out / "cho" / "seed-1")
+    assert "quality: cho, seed 1: done" in command(*told).err
+
+    written = json.loads(kept.read_text())
+    del written["files"]
+    kept.write_text(json.dumps(written))
+    (folder / "test.de").write_text(before)
+    assert "quality: 1 of 2 are measured already" in command(*told).err, "as of results before digests were kept"
+
+
 def test_a_trained_folder_is_a_row_too(place: Path, first: Done, trained: Path, command: Command) -> None:
     done = command(*arguments(place, "cho"), trained, "--out", place / "with-folder", "--no-speed")
     assert done.status == 0, done.err

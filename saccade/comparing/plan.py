@@ -2,16 +2,17 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from saccade.config import Config
+from saccade.data.corpora import expanded
 from saccade.data.lines import read_lines
 from saccade.errors import SaccadeError
 from saccade.evaluation.alignment import read_pharaoh
-from saccade.files import write_text
+from saccade.files import digest, write_text
 from saccade.folder import CONFIG
 
 BUILTIN_TESTS = 200
@@ -31,6 +32,7 @@ class Plan:
     seeds: tuple[int, ...] = (1,)
     device: str | None = None
     shown: int | None = None  # the number of the test sentence whose alignment is drawn
+    digests: dict[str, str] = field(default_factory=dict)  # what the files held when the comparison began
 
     def check(self) -> None:
         """Refuse, before anything is trained, what would fail after it."""
@@ -58,6 +60,15 @@ class Plan:
             raise SaccadeError(f"{self.scored[0]} has no lines; name files with sentences to score the rows on")
         if not 0 <= (self.shown or 0) < tested:
             raise SaccadeError(f"--sentence {self.shown} is not a line of the test set; count from 0")
+
+    @property
+    def learned(self) -> list[str]:
+        """The files that rows learn from, or are chosen by."""
+        return expanded([*self.data, *self.valid], monolingual=True)
+
+    def with_digests(self) -> "Plan":
+        files = [*self.learned, *self.test, *self.gold_text, *([self.gold] if self.gold else [])]
+        return replace(self, digests={name: digest(name) for name in files if Path(name).is_file()})
 
     @property
     def scored(self) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from saccade.comparing.figures import draw_figures
 from saccade.comparing.plan import Plan, Row
-from saccade.comparing.results import read_result
+from saccade.comparing.results import changed_files, read_result
 from saccade.comparing.table import Line, lines_of, to_html, to_json, to_markdown
 from saccade.config import Config
 from saccade.display import Display
@@ -40,9 +40,11 @@ def compare(
     """
     plan.check()
     _check_settings(rows, plan)
+    plan = plan.with_digests()
+    tasks = [(row, seed) for row in rows for seed in row.seeds(plan)]
+    _check_files(tasks, plan, display)
     with writing(plan.out, "choose another --out"):
         plan_path = plan.save()
-    tasks = [(row, seed) for row in rows for seed in row.seeds(plan)]
     failures: Failures = {}
     try:
         failures |= _measure("quality", [[task] for task in tasks], plan, plan_path, jobs, display)
@@ -70,6 +72,21 @@ def _check_settings(rows: Sequence[Row], plan: Plan) -> None:
             refused.append(error)
     if refused and len(refused) == len(recipes):
         raise refused[0]
+
+
+def _check_files(tasks: Sequence[Task], plan: Plan, display: Display) -> None:
+    """Refuse to tell what was learned from other lines as if from these; what was only tested on them is done again."""
+    tested, only_tested = set(), {*plan.test, *plan.gold_text, plan.gold} - {*plan.learned}
+    for row, seed in tasks:
+        for name in changed_files(row, seed, plan):
+            if name not in only_tested and not row.trained and (folder := row.folder(plan, seed)).exists():
+                raise SaccadeError(
+                    f"{name}: holds something else than when {row.name} was trained; give it back what it held, "
+                    f"choose another --out, or remove {folder} to train it again"
+                )
+            tested.add(name)
+    for name in sorted(tested):
+        display.say(f"{name}: holds something else than when rows were measured; they are measured again")
 
 
 def _write(lines: Sequence[Line], plan: Plan, drawn: Mapping[str, Path]) -> None:
