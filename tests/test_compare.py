@@ -131,6 +131,54 @@ def test_a_second_run_measures_only_what_is_missing(place: Path, first: Done, co
     assert scores == [line.split("|")[2:5] for line in after.splitlines() if line.startswith(("| cho", "| bahdanau"))]
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["search.n_best=9"], "search.n_best=9 is more than search.beam=1"),
+        (["--device", "gpu"], "--device='gpu' is not a device"),
+        (["--data", "none.en", "none.de", "--test", "{test}.en", "{test}.de"], "none.en: there is no such file"),
+        (["training.seed=7"], "training.seed is each row's own"),
+        (["data.target=de_DE", "--valid", "{test}.en", "none.de"], "none.de"),
+    ],
+)
+def test_what_no_row_can_do_is_refused_before_any_is_begun(
+    given: list[str], message: str, place: Path, command: Command
+) -> None:
+    given = [part.format(test=place / "gold") for part in given]
+    out = place / "refused"
+    done = command(*arguments(place, "cho", "bahdanau"), *given, "--out", out)
+    assert done.status == 2
+    assert message in done.err
+    assert not out.exists()
+
+
+def test_rows_of_other_pairs_than_all_are_scored_on_are_refused(place: Path, command: Command) -> None:
+    for name, data in {
+        "french": "{target: fr}",
+        "own": f"{{train: [{place / 'gold.en'}, {place / 'gold.de'}]}}",
+        "text": "{monolingual: true}",
+    }.items():
+        (place / f"{name}.yaml").write_text(f"extends: cho.yaml\ndata: {data}\n")
+    for name, message in {
+        "french": "translates en to fr, and without --data rows are scored on en to de; give data.source=en",
+        "own": "own.yaml: data.train would be of this row alone",
+        "text": "text.yaml: data.monolingual=true learns a text",
+    }.items():
+        done = command(*arguments(place, "cho", name), "--out", place / "refused")
+        assert done.status == 2
+        assert message in done.err
+    assert not (place / "refused").exists()
+
+
+def test_settings_other_than_of_search_are_for_recipes(
+    place: Path, trained: Path, command: Command
+) -> None:
+    told = ["compare", trained, "--no-speed", "--out", place / "searched"]
+    done = command(*told, "model.width=32")
+    assert done.status == 2
+    assert "settings of model are for recipes" in done.err
+
+
 def test_settings_that_no_row_can_have_are_refused_before_any_is_trained(place: Path, command: Command) -> None:
     told = [*arguments(place, "cho", "bahdanau"), "--out", place / "misspelt"]
     done = command(*told, "model.widht=3")
@@ -313,6 +361,13 @@ def _command_line(process: Path) -> str:
 def test_what_would_fail_after_training_is_refused_before(plan: dict, message: str) -> None:
     with pytest.raises(SaccadeError, match=message):
         Plan(out="out", **plan).check()
+
+
+def test_what_can_be_read_only_once_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("-", str(tmp_path / "pipe")):
+        with pytest.raises(SaccadeError, match="can be read only once, and every row reads it"):
+            Plan(out="out", data=("a", "b"), test=(name, "b")).check()
 
 
 def test_a_test_set_without_lines_is_refused_as_such(tmp_path: Path) -> None:

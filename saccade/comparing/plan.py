@@ -7,9 +7,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from saccade.config import Config
+from saccade.config import Config, names_of, read_settings
+from saccade.config.data import DataConfig
 from saccade.data.corpora import expanded
-from saccade.data.lines import read_lines
+from saccade.data.lines import STANDARD_INPUT, read_lines
 from saccade.errors import SaccadeError
 from saccade.evaluation.alignment import read_pharaoh
 from saccade.files import digest, write_text
@@ -44,9 +45,14 @@ class Plan:
             )
         if self.test and not self.data:
             raise SaccadeError("--data is missing: give the source and target files that the rows are trained on")
+        if "training.seed" in names_of(self.overrides):
+            raise SaccadeError("training.seed is each row's own: 1, 2, … as many as --seeds says; leave it out")
+        for name in (*self.data, *self.valid, *self.test, *self.gold_text, *([self.gold] if self.gold else [])):
+            if name == STANDARD_INPUT or Path(name).is_fifo():
+                raise SaccadeError(f"{name}: can be read only once, and every row reads it; write it to a file")
         if bool(self.gold) != bool(self.gold_text):
             raise SaccadeError("--gold (links) and --gold-text (their sentences, source and target) go together")
-        for side in (self.scored, self.gold_text):
+        for side in (self.scored, self.valid, self.gold_text):
             sources, targets = self._read(side) if side else ([], [])
             if len(sources) != len(targets):
                 raise SaccadeError(f"{side[0]} has {len(sources):,} lines, {side[1]} {len(targets):,}: give as many")
@@ -81,10 +87,20 @@ class Plan:
             return self._read(self.scored)
         from saccade.data import builtin
 
-        data = Config.load(None, [item for item in self.overrides if item.startswith("data.")]).data
+        data = self.builtin
         made = islice(builtin.pairs(data.source, data.target, seed=data.seed, split="test"), BUILTIN_TESTS)
         sources, targets = zip(*made, strict=True)
         return list(sources), list(targets)
+
+    @property
+    def builtin(self) -> DataConfig:
+        """Which of the built-in corpora the rows are scored on where there are no files."""
+        return Config.load(None, [item for item in self.overrides if item.startswith("data.")]).data
+
+    @property
+    def search(self) -> dict[str, Any]:
+        """How all rows search, where settings say so: folders that are trained already too."""
+        return dict(read_settings(None, self.overrides).get("search", {}))
 
     def gold_pairs(self) -> tuple[list[str], list[str]]:
         return self._read(self.gold_text)

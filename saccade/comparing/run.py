@@ -11,11 +11,11 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from saccade.comparing.checks import check_rows
 from saccade.comparing.figures import draw_figures
 from saccade.comparing.plan import Plan, Row
 from saccade.comparing.results import changed_files, read_result
 from saccade.comparing.table import Line, lines_of, to_html, to_json, to_markdown
-from saccade.config import Config
 from saccade.display import Display
 from saccade.errors import SaccadeError
 from saccade.files import write_text, writing
@@ -39,7 +39,7 @@ def compare(
     Interrupted, it still writes the tables of what is measured by then, without what takes long.
     """
     plan.check()
-    _check_settings(rows, plan)
+    check_rows(rows, plan)
     plan = plan.with_digests()
     tasks = [(row, seed) for row in rows for seed in row.seeds(plan)]
     _check_files(tasks, plan, display)
@@ -60,18 +60,6 @@ def compare(
     if figures:
         _write(lines, plan, _drawn(lines, plan, display))
     return lines
-
-
-def _check_settings(rows: Sequence[Row], plan: Plan) -> None:
-    """Refuse settings that no recipe can have; one that cannot have them fails alone."""
-    refused, recipes = [], [row for row in rows if not row.trained]
-    for row in recipes:
-        try:
-            Config.load(row.path, plan.overrides)
-        except SaccadeError as error:
-            refused.append(error)
-    if refused and len(refused) == len(recipes):
-        raise refused[0]
 
 
 def _check_files(tasks: Sequence[Task], plan: Plan, display: Display) -> None:
