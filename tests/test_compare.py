@@ -16,7 +16,7 @@ from xml.etree import ElementTree
 import pytest
 from conftest import Command, Done
 
-from saccade.comparing import run
+from saccade.comparing import measure, run
 from saccade.comparing.plan import Plan, Row, rows_of
 from saccade.comparing.results import read_result, write_result
 from saccade.comparing.table import Line, by_length, length_edges, lines_of, spread, to_markdown
@@ -170,13 +170,19 @@ def test_rows_of_other_pairs_than_all_are_scored_on_are_refused(place: Path, com
     assert not (place / "refused").exists()
 
 
-def test_settings_other_than_of_search_are_for_recipes(
+def test_settings_of_search_are_those_of_folders_too_and_others_are_for_recipes(
     place: Path, trained: Path, command: Command
 ) -> None:
     told = ["compare", trained, "--no-speed", "--out", place / "searched"]
     done = command(*told, "model.width=32")
     assert done.status == 2
     assert "settings of model are for recipes" in done.err
+    texts = []
+    for length in (1, 30):
+        done = command(*told, f"search.max_length={length}", "search.min_length=0")
+        assert done.status == 0, done.err
+        texts.append((place / "searched" / trained.name / "seed-1.results" / "translations.txt").read_text())
+    assert len(texts[0]) < len(texts[1])
 
 
 def test_settings_that_no_row_can_have_are_refused_before_any_is_trained(place: Path, command: Command) -> None:
@@ -242,6 +248,19 @@ def test_a_trained_folder_is_a_row_too(place: Path, first: Done, trained: Path, 
     assert "Signatures:" in notes
     assert "Speeds:" not in notes, "none were measured"
     assert len(rows[1]["bleu"]) == 1
+
+
+def test_a_folder_is_measured_by_the_engine_of_all_rows_though_it_was_exported_to_another(
+    tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = Row("model", tmp_path / "model")
+    shutil.copytree(trained, row.path)
+    (row.path / "ctranslate2").mkdir()
+    monkeypatch.setattr("saccade.engines.choose._ctranslate2", lambda *given: pytest.fail("by its export"))
+    monkeypatch.setattr(measure, "LENGTHS", (8,))
+    plan = Plan(out=str(tmp_path / "out"), device="cpu", overrides=("search.beam=1",))
+    measure.quality(plan, row, 1)
+    measure.speed(plan, row, 1)
 
 
 def test_what_was_measured_of_a_folder_is_not_told_of_another_by_that_name(tmp_path: Path, trained: Path) -> None:

@@ -48,7 +48,7 @@ def quality(plan: Plan, row: Row, seed: int) -> dict[str, Any]:
     """Train, translate the test set, align the gold sentences."""
     translator = _trained(plan, row, seed)
     sources, references = plan.test_pairs()
-    translations = [found.text for found in translator.stream(sources)]
+    translations = [found.text for found in translator.stream(sources, **plan.search)]
     write_text(row.results(plan, seed) / "translations.txt", "".join(line + "\n" for line in translations))
     tokenize = tokenizer_for(translator.config.data.target, references)
     scores = score_corpus(translations, references, metrics=("bleu", "chrf"), tokenize=tokenize)
@@ -71,7 +71,7 @@ def quality(plan: Plan, row: Row, seed: int) -> dict[str, Any]:
 
 def _trained(plan: Plan, row: Row, seed: int) -> Translator:
     if row.trained:
-        return load(row.path, plan.device)
+        return load(row.path, plan.device, engine="torch")
     overrides = [*plan.overrides, f"training.seed={seed}"]
     if plan.device is not None:
         overrides.append(f"training.device={plan.device}")
@@ -117,12 +117,13 @@ def speed(plan: Plan, row: Row, seed: int) -> dict[str, Any]:
     """Target tokens a second in training and in translating, and the cost of a step against the length."""
     folder = row.folder(plan, seed)
     device = device_for(plan.device)
-    translator = load(folder, str(device))
+    translator = load(folder, str(device), engine="torch")  # as every row, whatever a folder was exported to
     config = translator.config
     sources, _ = plan.test_pairs()
-    list(translator.stream(sources[:DECODED]))  # once before the clock runs: what is captured or packed is so now
+    asked = sources[:DECODED]
+    list(translator.stream(asked, **plan.search))  # once before the clock runs: what is captured or packed is so now
     started = time.perf_counter()
-    found = list(translator.stream(sources[:DECODED]))
+    found = list(translator.stream(asked, **plan.search))
     seconds = time.perf_counter() - started
     written = sum(len(translation.tokens) + 1 for translation in found)
     store = folder / "resume" / "data" / "train"
