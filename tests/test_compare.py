@@ -152,7 +152,7 @@ def test_what_no_row_can_do_is_refused_before_any_is_begun(
     assert not out.exists()
 
 
-def test_rows_of_other_pairs_than_all_are_scored_on_are_refused(place: Path, command: Command) -> None:
+def test_rows_of_other_pairs_than_all_are_scored_on_are_refused(place: Path, trained: Path, command: Command) -> None:
     for name, data in {
         "french": "{target: fr}",
         "own": f"{{train: [{place / 'gold.en'}, {place / 'gold.de'}]}}",
@@ -160,13 +160,16 @@ def test_rows_of_other_pairs_than_all_are_scored_on_are_refused(place: Path, com
     }.items():
         (place / f"{name}.yaml").write_text(f"extends: cho.yaml\ndata: {data}\n")
     for name, message in {
-        "french": "translates en to fr, and without --data rows are scored on en to de; give data.source=en",
+        "french": "translates en to fr, and the rows are scored on en to de; give data.source=en data.target=fr",
         "own": "own.yaml: data.train would be of this row alone",
         "text": "text.yaml: data.monolingual=true learns a text",
     }.items():
         done = command(*arguments(place, "cho", name), "--out", place / "refused")
         assert done.status == 2
         assert message in done.err
+    other = [str(place / f"gold.{side}") for side in ("de", "en")]
+    done = command("compare", trained, "--data", *other, "--test", *other, "--out", place / "refused")
+    assert f"{trained}: translates en to de, and the rows are scored on de to en; name other files" in done.err
     assert not (place / "refused").exists()
 
 

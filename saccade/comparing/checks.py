@@ -11,8 +11,11 @@ from saccade.data.prepare import check_corpora
 from saccade.devices import device_for
 from saccade.errors import SaccadeError
 from saccade.folder import CONFIG
+from saccade.languages import languages_of
 from saccade.planning import choose_sides, choose_vocabulary
 from saccade.training.checks import check_together
+
+UNTOLD = languages_of([])  # where names of files do not tell
 
 
 def check_rows(rows: Sequence[Row], plan: Plan) -> None:
@@ -55,17 +58,15 @@ def _check_pairs(row: Row, config: Config, plan: Plan) -> None:
         raise SaccadeError(
             f"{row.path}: data.monolingual=true learns a text, and rows are scored on how they translate; leave it out"
         )
-    if plan.data:
-        return
-    if not row.trained and (data.train or data.mixture):
+    if not plan.data and not row.trained and (data.train or data.mixture):
         raise SaccadeError(
             f"{row.path}: data.{'train' if data.train else 'mixture'} would be of this row alone, or scored on other "
             "pairs; give the files of all rows with --data, and those that they are scored on with --test"
         )
-    scored = plan.builtin
-    if (data.source, data.target) != (scored.source, scored.target):
+    own, scored = (data.source, data.target), languages_of(plan.scored) if plan.scored else plan.builtin
+    known = UNTOLD not in (own, scored) and (row.trained or not plan.data)
+    if known and [name[:2] for name in own] != [name[:2] for name in scored]:
+        remedy = f"give data.source={own[0]} data.target={own[1]} for all" if not plan.scored else "name other files"
         raise SaccadeError(
-            f"{row.path}: translates {data.source} to {data.target}, and without --data rows are scored on "
-            f"{scored.source} to {scored.target}; "
-            + ("name files" if row.trained else f"give data.source={data.source} data.target={data.target} for all")
+            f"{row.path}: translates {' to '.join(own)}, and the rows are scored on {' to '.join(scored)}; {remedy}"
         )

@@ -87,14 +87,17 @@ class Plan:
             return self._read(self.scored)
         from saccade.data import builtin
 
-        data = self.builtin
+        data = self._corpus()
         made = islice(builtin.pairs(data.source, data.target, seed=data.seed, split="test"), BUILTIN_TESTS)
         sources, targets = zip(*made, strict=True)
         return list(sources), list(targets)
 
     @property
-    def builtin(self) -> DataConfig:
-        """Which of the built-in corpora the rows are scored on where there are no files."""
+    def builtin(self) -> tuple[str, str]:
+        """The languages of the built-in corpus that the rows are scored on where there are no files."""
+        return self._corpus().source, self._corpus().target
+
+    def _corpus(self) -> DataConfig:
         return Config.load(None, [item for item in self.overrides if item.startswith("data.")]).data
 
     @property
