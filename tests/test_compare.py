@@ -462,3 +462,10 @@ def test_a_spread_is_given_where_there_are_seeds() -> None:
     assert spread([40.0]) == "40.00"
     assert spread([39.0, 41.0]) == "40.00 ± 1.41"
     assert "failed: no memory" in to_markdown([Line("x", failed="no memory")], Plan(out="o"))
+
+
+def test_a_bar_in_a_name_or_a_failure_stays_in_its_cell_and_without_scores_no_signature_is_told() -> None:
+    head, rule, row, *notes = to_markdown([Line("a|b", failed="x | y")], Plan(out="o")).splitlines()
+    assert len(re.findall(r"(?<!\\)\|", row)) == head.count("|") == rule.count("|")
+    assert r"a\|b" in row
+    assert "Signatures" not in " ".join(notes)

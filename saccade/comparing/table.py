@@ -17,6 +17,7 @@ from saccade.evaluation.metrics import bleu, compare_systems
 
 Failures = Mapping[tuple[str, int], str]
 UNMEASURED = "not measured yet"
+BAR = r"\|"  # in a cell of Markdown, where | would end it
 
 
 @dataclass
@@ -192,7 +193,7 @@ def cells_of(line: Line) -> list[str]:
 
 def notes_of(lines: Sequence[Line], plan: Plan) -> list[str]:
     """What a reader must know to compare: signatures, seeds, device, what failed."""
-    signatures = sorted({f"{signature}" for line in lines for signature in line.signatures})
+    signatures = sorted({signature for line in lines for signature in line.signatures})
     devices = sorted({line.device for line in lines if line.device})
     bars = {line.quality for line in lines if line.quality is not None}
     sources, _ = plan.test_pairs()
@@ -200,9 +201,12 @@ def notes_of(lines: Sequence[Line], plan: Plan) -> list[str]:
         f"{'Test' if plan.test or not plan.scored else 'Validation'} set: "
         f"{' '.join(Path(file).name for file in plan.scored) or 'built-in'}, {len(sources):,} sentences; "
         f"seeds {', '.join(map(str, plan.seeds))}; ± is the standard deviation over seeds.",
-        f"Signatures: {'; '.join(signatures)}.",
-        "p: paired bootstrap on BLEU against the row above, seed by seed, the largest of them.",
     ]
+    if signatures:
+        notes += [
+            f"Signatures: {'; '.join(signatures)}.",
+            "p: paired bootstrap on BLEU against the row above, seed by seed, the largest of them.",
+        ]
     if devices:
         notes.append(
             f"Speeds: target tokens a second, each row alone on {', '.join(devices)}; decoding with the search of the "
@@ -217,8 +221,12 @@ def notes_of(lines: Sequence[Line], plan: Plan) -> list[str]:
 
 def to_markdown(lines: Sequence[Line], plan: Plan) -> str:
     """The table and its notes as Markdown."""
-    head = f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}\n"
-    body = "".join(f"| {' | '.join(cells_of(line))} |\n" for line in lines)
+
+    def row(cells: Sequence[str]) -> str:
+        return f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |\n"
+
+    head = f"{row(HEADS)}|{'---|' * len(HEADS)}\n"
+    body = "".join(row(cells_of(line)) for line in lines)
     return head + body + "\n" + "".join(f"- {note}\n" for note in notes_of(lines, plan))
 
 
