@@ -448,6 +448,29 @@ def test_a_test_set_of_one_sentence_has_scores_and_no_significance(place: Path, 
     assert [line.p_value for line in lines_of(rows, single, {}, None)] == [None, None]
 
 
+def test_a_classifier_is_judged_by_accuracy_beside_what_writes_sentences(place: Path, command: Command) -> None:
+    """On the built-in corpus, whose targets are taken for labels."""
+    (place / "labels.yaml").write_text(BASE.replace("rnn, wiring: cho", "classifier"))
+    (place / "more-labels.yaml").write_text("extends: labels.yaml\nmodel: {hops: 3}\n")
+    told = [*arguments(place, "labels", "more-labels"), "--no-speed", "--out", place / "labelled"]
+    done = command(*told)
+    assert done.status == 0, done.err
+    assert done.out.startswith("| row | parameters | accuracy % | p (row above) |")
+    assert "paired bootstrap on accuracy" in done.out
+    row = json.loads((place / "labelled" / "table.json").read_text())["rows"][1]
+    assert len(row["accuracy"]) == 1
+    assert row["bleu"] == row["chrf"] == []
+    assert row["p_value"] is not None
+    assert row["quality"] is None
+    assert "accuracy" in row["lengths"][0]
+    assert "Accuracy against source length" in (place / "labelled" / "index.html").read_text()
+    both = command(*told, place / "cho.yaml")
+    assert "| BLEU | chrF | accuracy % |" in both.out
+    assert "paired bootstrap on BLEU or accuracy" in both.out
+    rows = json.loads((place / "labelled" / "table.json").read_text())["rows"]
+    assert rows[2]["p_value"] is None, "a score of sentences beside one of labels"
+
+
 def test_buckets_of_length_hold_every_sentence_once() -> None:
     sources = [" ".join(["w"] * n) for n in range(1, 31)]
     edges = length_edges(sources)

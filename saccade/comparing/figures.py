@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from saccade.comparing.plan import Plan
+from saccade.comparing.table import JUDGED
 from saccade.errors import SaccadeError
 from saccade.files import written_atomically
 
@@ -23,13 +24,16 @@ def draw_figures(lines: Sequence["Line"], plan: Plan, folder: Path) -> dict[str,
     """Draw what there is to draw; the title and the file of each."""
     plots = _pyplot()
     drawn = {
-        "BLEU against source length": _curves(
-            plots,
-            [(line.name, [(p["words"], p["bleu"]) for p in line.lengths]) for line in lines],
-            "source length (words)",
-            "BLEU",
-            folder / "bleu-by-length.svg",
-        ),
+        **{
+            f"{name[0].upper()}{name[1:]} against source length": _curves(
+                plots,
+                [(line.name, [(p["words"], p[metric]) for p in line.lengths if metric in p]) for line in lines],
+                "source length (words)",
+                name,
+                folder / f"{metric}-by-length.svg",
+            )
+            for metric, name in JUDGED.items()
+        },
         "Validation loss against target tokens": _curves(
             plots,
             [(line.name, [(p["tokens"] / 1e6, p["loss"]) for p in line.curve]) for line in lines],

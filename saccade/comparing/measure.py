@@ -29,7 +29,7 @@ from saccade.devices import autocast, describe_device, device_for
 from saccade.display import Display
 from saccade.errors import SaccadeError
 from saccade.evaluation.alignment import read_pharaoh, score_alignment
-from saccade.evaluation.metrics import score_corpus, tokenizer_for
+from saccade.evaluation.metrics import metrics_for, score_corpus, tokenizer_for
 from saccade.files import write_text
 from saccade.folder import LOG, load, read_record
 from saccade.models.build import build_model, count_parameters, measures
@@ -51,7 +51,8 @@ def quality(plan: Plan, row: Row, seed: int) -> dict[str, Any]:
     translations = [found.text for found in translator.stream(sources, **plan.search)]
     write_text(row.results(plan, seed) / "translations.txt", "".join(line + "\n" for line in translations))
     tokenize = tokenizer_for(translator.config.data.target, references)
-    scores = score_corpus(translations, references, metrics=("bleu", "chrf"), tokenize=tokenize)
+    metrics = metrics_for(translator.config.model.family)[:2]
+    scores = score_corpus(translations, references, metrics=metrics, tokenize=tokenize)
     folder = row.folder(plan, seed)
     record = read_record(folder)
     return {
