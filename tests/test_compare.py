@@ -344,6 +344,29 @@ def test_an_interrupted_comparison_leaves_the_table_of_what_is_measured(
     assert "| new | – | not measured yet |" in (place / "out" / "table.md").read_text()
 
 
+def test_each_row_is_told_when_it_is_measured_though_one_process_measures_all(
+    place: Path, first: Done, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, said = rows_of([place / f"{name}.yaml" for name in ("cho", "bahdanau")]), []
+    plan = replace(Plan.load(place / "out" / "plan.json"), out=str(place / "told"))
+
+    def measured(what: str, group: list[tuple[Row, int]], *given: object) -> int:
+        for row, seed in group:
+            write_result(what, row, seed, plan, {"of": row.name})
+            deadline = time.monotonic() + 10
+            while not any(f": {row.name}, seed {seed}: done" in line for line in said) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            said.append(f"{row.name} went on")
+        return 0
+
+    monkeypatch.setattr(run, "_child", measured)
+    display = Display(quiet=True)
+    monkeypatch.setattr(display, "say", said.append)
+    failed = run._measure("speed", [[(row, 1) for row in rows]], plan, Path("plan.json"), 1, display)
+    assert failed == {}
+    assert said == ["speed: cho, seed 1: done", "cho went on", "speed: bahdanau, seed 1: done", "bahdanau went on"]
+
+
 def test_without_matplotlib_there_are_tables_and_a_word_on_the_figures(
     place: Path, first: Done, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -117,17 +117,27 @@ def _measure(
                 failures[group[0][0].name, group[0][1]] = _last_words(log, status)
                 group = group[1:]
 
+    tasks = [task for group in lacking for task in group]
+    before = {task: _written(what, *task, plan) for task in tasks}
     with ThreadPoolExecutor(jobs) as pool, display.task(what, wanted) as progress, _ending(children, stopped):
-        waiting = {pool.submit(run, group): group for group in lacking if group}
-        done = 0
-        for finished in as_completed(waiting):
-            finished.result()
-            for row, seed in waiting[finished]:
+        running = {pool.submit(run, group) for group in lacking if group}
+        while running:
+            ended, running = wait(running, timeout=1, return_when=FIRST_COMPLETED)
+            for finished in ended:
+                finished.result()
+            for row, seed in [*tasks]:
                 failed = failures.get((row.name, seed))
-                display.say(f"{what}: {row.name}, seed {seed}: {f'failed: {failed}' if failed else 'done'}")
-            done += len(waiting[finished])
-            progress(done)
+                if failed or _written(what, row, seed, plan) != before[row, seed]:
+                    display.say(f"{what}: {row.name}, seed {seed}: {f'failed: {failed}' if failed else 'done'}")
+                    tasks.remove((row, seed))
+            progress(wanted - len(tasks))
     return failures
+
+
+def _written(what: str, row: Row, seed: int, plan: Plan) -> int | None:
+    """When a row's result was, which need not be of the plan as it stands now."""
+    path = row.results(plan, seed) / f"{what}.json"
+    return path.stat().st_mtime_ns if path.exists() else None
 
 
 def environment_of(jobs: int) -> dict[str, str]:
