@@ -96,6 +96,8 @@ def _curves(
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.xaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(plots.matplotlib.ticker.LogFormatter(minor_thresholds=(2, 0.5)))
     if highest is not None:
         lowest = min(value for _, points in series for _, value in points)
         axes.set_ylim(0.95 * lowest, min(highest * lowest, axes.get_ylim()[1]))
