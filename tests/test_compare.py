@@ -420,10 +420,18 @@ def test_a_test_set_without_lines_is_refused_as_such(tmp_path: Path) -> None:
     empty = (str(tmp_path / "empty"),) * 2
     with pytest.raises(SaccadeError, match="empty has no lines"):
         Plan(out="out", data=("a", "b"), test=empty).check()
+    (tmp_path / "empty").write_text("\n \n")
+    with pytest.raises(SaccadeError, match="empty has no lines, or blank ones"):
+        Plan(out="out", data=("a", "b"), test=empty).check()
 
 
 @pytest.mark.parametrize(
-    ("links", "message"), [("0-0\n", "has the links of 1 sentences, .*gold.en 2"), ("0:0\n\n", "'0:0' is not a link")]
+    ("links", "message"),
+    [
+        ("0-0\n", "has the links of 1 sentences, the text 2"),
+        ("0:0\n\n", "'0:0' is not a link"),
+        ("0-0\n0-1\n", "line 2: 0-1 links words that are not there, of 1 and 1; give the sentences that were linked"),
+    ],
 )
 def test_links_that_do_not_fit_their_sentences_are_refused_before(
     links: str, message: str, place: Path, tmp_path: Path

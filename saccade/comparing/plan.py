@@ -12,7 +12,7 @@ from saccade.config.data import DataConfig
 from saccade.data.corpora import expanded
 from saccade.data.lines import STANDARD_INPUT, read_lines
 from saccade.errors import SaccadeError
-from saccade.evaluation.alignment import read_pharaoh
+from saccade.evaluation.alignment import check_links, read_pharaoh
 from saccade.files import digest, write_text
 from saccade.folder import CONFIG
 
@@ -56,14 +56,12 @@ class Plan:
             sources, targets = self._read(side) if side else ([], [])
             if len(sources) != len(targets):
                 raise SaccadeError(f"{side[0]} has {len(sources):,} lines, {side[1]} {len(targets):,}: give as many")
-        if self.gold and (links := len(read_pharaoh(self.gold))) != len(self.gold_pairs()[0]):
-            raise SaccadeError(
-                f"{self.gold} has the links of {links:,} sentences, {self.gold_text[0]} {len(self.gold_pairs()[0]):,}: "
-                "give as many"
-            )
-        tested = len(self.test_pairs()[0])
-        if not tested:
-            raise SaccadeError(f"{self.scored[0]} has no lines; name files with sentences to score the rows on")
+        if self.gold:
+            check_links(self.gold, read_pharaoh(self.gold), *self.gold_pairs())
+        references = self.test_pairs()[1]
+        tested = len(references)
+        if not any(line.strip() for line in references):
+            raise SaccadeError(f"{self.scored[1]} has no lines, or blank ones; name files with sentences to score on")
         if not 0 <= (self.shown or 0) < tested:
             raise SaccadeError(f"--sentence {self.shown} is not a line of the test set; count from 0")
 
