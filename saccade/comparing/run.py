@@ -55,7 +55,8 @@ def compare(
         _write(lines_of(rows, plan, failures, quality, paired=False), plan, {})
         display.say(f"{plan.out}/table.md: what is measured so far, without p")
         raise
-    lines = lines_of(rows, plan, failures, quality)
+    with display.task("significance", len(rows)) as progress:
+        lines = lines_of(rows, plan, failures, quality, progress=progress)
     _write(lines, plan, {})  # the figures may want what is not installed here
     if figures:
         _write(lines, plan, _drawn(lines, plan, display))

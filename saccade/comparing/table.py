@@ -2,7 +2,7 @@
 
 import html
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import mean, stdev
@@ -59,7 +59,13 @@ class Line:
 
 
 def lines_of(
-    rows: Sequence[Row], plan: Plan, failures: Failures, quality: float | None, *, paired: bool = True
+    rows: Sequence[Row],
+    plan: Plan,
+    failures: Failures,
+    quality: float | None,
+    *,
+    paired: bool = True,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> list[Line]:
     """What was measured, row by row; `quality` is the validation BLEU whose time is given (None: 90% of the best).
 
@@ -94,6 +100,7 @@ def lines_of(
         elif (row.name, plan.seeds[0]) in failures:
             line.failed = failures[row.name, plan.seeds[0]]
         lines.append(line)
+        progress(len(lines))
     _add_time_to_quality(lines, quality)
     return lines
 
