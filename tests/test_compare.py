@@ -22,6 +22,7 @@ from saccade.comparing.results import read_result, write_result
 from saccade.comparing.table import Line, by_length, length_edges, lines_of, spread, to_markdown
 from saccade.display import Display
 from saccade.errors import SaccadeError
+from saccade.files import alone
 
 PYTHON = sys.executable
 SETTINGS = ["data.builtin_pairs=300", "data.valid_pairs=20", "search.beam=1", "training.threads=1"]
@@ -83,6 +84,15 @@ def test_the_time_to_quality_says_which_quality(place: Path, first: Done) -> Non
     best = max(point["bleu"] for row in rows for point in row["curve"])
     assert {row["quality"] for row in rows} == {0.9 * best}
     assert f"a validation BLEU of {0.9 * best:.2f} (greedy) is reached" in first.out
+
+
+def test_two_comparisons_do_not_share_a_folder(place: Path, first: Done, command: Command) -> None:
+    kept = (place / "out" / "plan.json").read_text()
+    with alone(place / "out", "wait"):
+        done = command(*arguments(place, "cho"), "--seeds", "3")
+    assert done.status == 2
+    assert f"{place / 'out'}: process {os.getpid()} is at work there" in done.err
+    assert (place / "out" / "plan.json").read_text() == kept
 
 
 def test_only_rows_that_attend_have_alignments(place: Path, first: Done) -> None:

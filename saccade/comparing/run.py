@@ -18,8 +18,9 @@ from saccade.comparing.results import changed_files, read_result
 from saccade.comparing.table import Line, lines_of, to_html, to_json, to_markdown
 from saccade.display import Display
 from saccade.errors import SaccadeError
-from saccade.files import write_text, writing
+from saccade.files import alone, write_text, writing
 
+ELSEWHERE = "choose another --out"
 Task = tuple[Row, int]  # a row and a seed
 Failures = dict[tuple[str, int], str]
 
@@ -43,24 +44,24 @@ def compare(
     plan = plan.with_digests()
     tasks = [(row, seed) for row in rows for seed in row.seeds(plan)]
     _check_files(tasks, plan, display)
-    with writing(plan.out, "choose another --out"):
+    with writing(plan.out, ELSEWHERE), alone(plan.out, ELSEWHERE):
         plan_path = plan.save()
-    failures: Failures = {}
-    try:
-        failures |= _measure("quality", [[task] for task in tasks], plan, plan_path, jobs, display)
-        if speed:  # of one after the other, when nothing else runs
-            measured = [(row, plan.seeds[0]) for row in rows if (row.name, plan.seeds[0]) not in failures]
-            failures |= _measure("speed", [measured], plan, plan_path, 1, display)
-    except KeyboardInterrupt:
-        _write(lines_of(rows, plan, failures, quality, paired=False), plan, {})
-        display.say(f"{plan.out}/table.md: what is measured so far, without p")
-        raise
-    with display.task("significance", len(rows)) as progress:
-        lines = lines_of(rows, plan, failures, quality, progress=progress)
-    _write(lines, plan, {})  # the figures may want what is not installed here
-    if figures:
-        _write(lines, plan, _drawn(lines, plan, display))
-    return lines
+        failures: Failures = {}
+        try:
+            failures |= _measure("quality", [[task] for task in tasks], plan, plan_path, jobs, display)
+            if speed:  # of one after the other, when nothing else runs
+                measured = [(row, plan.seeds[0]) for row in rows if (row.name, plan.seeds[0]) not in failures]
+                failures |= _measure("speed", [measured], plan, plan_path, 1, display)
+        except KeyboardInterrupt:
+            _write(lines_of(rows, plan, failures, quality, paired=False), plan, {})
+            display.say(f"{plan.out}/table.md: what is measured so far, without p")
+            raise
+        with display.task("significance", len(rows)) as progress:
+            lines = lines_of(rows, plan, failures, quality, progress=progress)
+        _write(lines, plan, {})  # the figures may want what is not installed here
+        if figures:
+            _write(lines, plan, _drawn(lines, plan, display))
+        return lines
 
 
 def _check_files(tasks: Sequence[Task], plan: Plan, display: Display) -> None:
