@@ -17,6 +17,7 @@ import pytest
 from conftest import Command, Done
 
 from saccade.comparing import measure, run
+from saccade.comparing.figures import draw_figures
 from saccade.comparing.plan import Plan, Row, rows_of
 from saccade.comparing.results import read_result, write_result
 from saccade.comparing.table import Line, by_length, length_edges, lines_of, spread, to_markdown
@@ -533,3 +534,15 @@ def test_a_bar_in_a_name_or_a_failure_stays_in_its_cell_and_without_scores_no_si
     assert len(re.findall(r"(?<!\\)\|", row)) == head.count("|") == rule.count("|")
     assert r"a\|b" in row
     assert "Signatures" not in " ".join(notes)
+
+
+def test_words_and_names_are_drawn_as_they_are_written(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    """A dollar sign would begin a formula, and a font may lack a letter."""
+    words = [r"$\frac$", "5-$10-$", "日本"]
+    drawn = {"source": words, "target": words, "weights": [[0.1, 0.2, 0.7]] * 3}
+    lines = [Line(r"a$\frac$", lengths=[{"words": 3.0, "bleu": 5.0}], drawn=drawn)]
+    paths = draw_figures(lines, Plan(out=str(tmp_path)), tmp_path).values()
+    texts = ["".join(ElementTree.parse(path).getroot().itertext()) for path in paths]
+    assert all(r"a$\frac$" in text for text in texts)
+    assert all(word in texts[-1] for word in words)
+    assert not recwarn.list

@@ -1,5 +1,6 @@
 """The figures that made the field move, as SVG: score against length, alignments, loss curves, cost against length."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -65,6 +66,8 @@ def _pyplot() -> Any:
 
     plots.rcParams.update({"svg.hashsalt": "saccade", "font.size": 10, "axes.spines.top": False})
     plots.rcParams.update({"axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3})
+    # Names and words are no formulas, and whoever opens the figure has the fonts for them.
+    plots.rcParams.update({"text.parse_math": False, "svg.fonttype": "none"})
     return plots
 
 
@@ -128,7 +131,8 @@ def _alignments(plots: Any, lines: Sequence["Line"], path: Path) -> Path | None:
 
 
 def _save(plots: Any, figure: Any, path: Path) -> Path:
-    with written_atomically(path) as part:
+    with written_atomically(path) as part, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph .* missing from font")
         figure.savefig(part, format="svg", metadata={"Date": None})
     plots.close(figure)
     return path
