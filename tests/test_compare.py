@@ -460,11 +460,19 @@ def test_the_help_promises_no_test_set_that_is_refused(command: Command) -> None
     assert "one is needed" in said
 
 
-def test_rows_are_recipes_or_folders_with_names_of_their_own(tmp_path: Path) -> None:
+def test_rows_are_recipes_or_folders_with_names_of_their_own(
+    tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(SaccadeError, match="no such recipe"):
         rows_of([tmp_path / "none.yaml"])
     with pytest.raises(SaccadeError, match=r"without config\.yaml"):
         rows_of([tmp_path])
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "config.yaml").write_text("model: {}\n")
+    with pytest.raises(SaccadeError, match=r"has no model\.safetensors"):
+        rows_of([tmp_path / "begun"])
+    monkeypatch.chdir(trained)
+    assert [row.name for row in rows_of([Path()])] == [trained.name]
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "same.yaml").write_text("model: {}\n")

@@ -1,6 +1,7 @@
 """What a comparison is made of: rows, each trained with several seeds, all on the same pairs."""
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
@@ -14,7 +15,7 @@ from saccade.data.lines import STANDARD_INPUT, read_lines
 from saccade.errors import SaccadeError
 from saccade.evaluation.alignment import check_links, read_pharaoh
 from saccade.files import digest, write_text
-from saccade.folder import CONFIG
+from saccade.folder import CONFIG, require
 
 BUILTIN_TESTS = 200
 
@@ -164,7 +165,9 @@ def rows_of(paths: Sequence[Path]) -> list[Row]:
             raise SaccadeError(f"{path}: there is no such recipe or folder")
         if path.is_dir() and not (path / CONFIG).exists():
             raise SaccadeError(f"{path}: a folder without {CONFIG}; name the recipes in it, such as {path}/*.yaml")
-        name = path.name if path.is_dir() else path.stem
+        if path.is_dir():
+            require(path)
+        name = Path(os.path.abspath(path)).name if path.is_dir() else path.stem  # of `.` and `..` too
         if name in {row.name for row in rows}:
             raise SaccadeError(f"{path}: there is another row named {name}; rename one of the two")
         rows.append(Row(name, path))
