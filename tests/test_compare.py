@@ -207,6 +207,18 @@ def test_settings_that_no_row_can_have_are_refused_before_any_is_trained(place: 
     assert not (place / "misspelt").exists()
 
 
+def test_what_was_trained_for_a_chosen_number_of_steps_can_be_measured_again(place: Path, command: Command) -> None:
+    (place / "open.yaml").write_text(BASE.replace("max_steps: 6", "max_minutes: 0.005"))
+    told = [*arguments(place, "open"), "--out", place / "again", "--no-speed"]
+    assert command(*told).status == 0
+    weights = place / "again" / "open" / "seed-1" / "model.safetensors"
+    stamp = weights.stat().st_mtime_ns
+    done = command(*told, "search.beam=2")
+    assert done.status == 0, done.err
+    assert "quality: open, seed 1: done" in done.err
+    assert weights.stat().st_mtime_ns == stamp
+
+
 def test_a_recipe_that_has_changed_says_which_folder_to_remove(place: Path, command: Command) -> None:
     told = [*arguments(place, "cho"), "--out", place / "changed", "--no-speed"]
     assert command(*told).status == 0

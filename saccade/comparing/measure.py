@@ -31,7 +31,7 @@ from saccade.errors import SaccadeError
 from saccade.evaluation.alignment import read_pharaoh, score_alignment
 from saccade.evaluation.metrics import metrics_for, score_corpus, tokenizer_for
 from saccade.files import write_text
-from saccade.folder import LOG, load, read_record
+from saccade.folder import CONFIG, LOG, RECORD, load, read_record
 from saccade.models.build import build_model, count_parameters, measures
 from saccade.training.captured import CapturedSteps
 from saccade.training.objectives import make_objective
@@ -77,6 +77,9 @@ def _trained(plan: Plan, row: Row, seed: int) -> Translator:
     if plan.device is not None:
         overrides.append(f"training.device={plan.device}")
     folder = row.folder(plan, seed)
+    if (folder / RECORD).exists() and not Config.load(row.path, overrides).training.max_steps:
+        # Trained already, for as many steps as were chosen then: it is only to be measured again.
+        overrides.append(f"training.max_steps={Config.load(folder / CONFIG).training.max_steps}")
     try:
         return api.train(*plan.data, *overrides, out=folder, config=row.path, valid=plan.valid)
     except SaccadeError as error:
