@@ -191,6 +191,7 @@ def test_settings_of_search_are_those_of_folders_too_and_others_are_for_recipes(
     done = command(*told, "model.width=32")
     assert done.status == 2
     assert "settings of model are for recipes" in done.err
+    assert "error: --device='gpu' is not a device" in command(*told, "--device", "gpu").err
     texts = []
     for length in (1, 30):
         done = command(*told, f"search.max_length={length}", "search.min_length=0")

@@ -23,6 +23,7 @@ def check_rows(rows: Sequence[Row], plan: Plan) -> None:
     refused, recipes = [], [row for row in rows if not row.trained]
     if not recipes and (idle := sorted(set(read_settings(None, plan.overrides)) - {"search"})):
         raise SaccadeError(f"settings of {idle[0]} are for recipes, and every row is trained already; leave them out")
+    _check_device(plan.device, "--device")
     for row in rows:
         if row.trained:
             config = Config.load(row.path / CONFIG).with_changes({"search": plan.search})
@@ -42,13 +43,17 @@ def _trainable(row: Row, plan: Plan) -> Config:
     config = settings_from([*plan.data, *plan.overrides], row.path, plan.valid)
     config = choose_vocabulary(choose_sides(config, config.model))
     check_together(config)
-    device, setting = (plan.device, "--device") if plan.device else (config.training.device, "training.device")
-    # A GPU is not opened here: what this process held of it, the rows could not have.
-    if device is not None and not (device.startswith("cuda") and torch.cuda.is_available()):
-        device_for(device, setting)
+    if plan.device is None:
+        _check_device(config.training.device, "training.device")
     if plan.data or not (config.data.train or config.data.mixture):
         check_corpora(config.data)
     return config
+
+
+def _check_device(name: str | None, setting: str) -> None:
+    """A GPU is not opened here: what this process held of it, the rows could not have."""
+    if name is not None and not (name.startswith("cuda") and torch.cuda.is_available()):
+        device_for(name, setting)
 
 
 def _check_pairs(row: Row, config: Config, plan: Plan) -> None:
