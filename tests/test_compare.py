@@ -368,6 +368,13 @@ def test_an_interrupted_comparison_leaves_the_table_of_what_is_measured(
     assert "| new | – | not measured yet |" in (place / "out" / "table.md").read_text()
 
 
+def test_a_row_that_was_killed_says_by_what_and_not_only_how_well_it_went(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("step 500  validation loss 3.5\n")
+    said = run._last_words(tmp_path / "log", -signal.SIGKILL)
+    assert said.startswith("ended by SIGKILL, as the system does where memory runs out; its last words: step 500")
+    assert run._last_words(tmp_path / "log", 1).startswith("step 500")
+
+
 def test_each_row_is_told_when_it_is_measured_though_one_process_measures_all(
     place: Path, first: Done, monkeypatch: pytest.MonkeyPatch
 ) -> None:

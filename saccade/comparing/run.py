@@ -205,4 +205,7 @@ def _ending(children: set["subprocess.Popen[bytes]"], stopped: threading.Event) 
 def _last_words(log: Path, status: int) -> str:
     said = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     why = said[-1] if said else "it said nothing"
+    if status < 0:
+        memory = ", as the system does where memory runs out" if status == -signal.SIGKILL else ""
+        why = f"ended by {signal.Signals(-status).name}{memory}; its last words: {why}"
     return f"{why} (status {status}; {log})"
