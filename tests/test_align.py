@@ -261,6 +261,9 @@ def test_a_folder_keeps_its_choice_and_its_head_and_is_judged_by_gold(trained, c
     (tmp_path / "gold").write_text("0-1 1-0 2-2\n\n\n1?1\n")
     scored = command("evaluate", folder, "--gold", tmp_path / "gold", *data, "--json")
     assert set(json.loads(scored.out)) == {"error_rate", "precision", "recall"}
+    (tmp_path / "gold").write_text("0-1 1-0 2-99\n\n\n\n")
+    other = command("evaluate", folder, "--gold", tmp_path / "gold", *data)
+    assert "gold, line 1: 2-99 links words that are not there" in other.err
 
 
 def test_what_is_wrong_is_said(trained, second, command, text, tmp_path):

@@ -16,12 +16,14 @@ from xml.etree import ElementTree
 import pytest
 from conftest import Command, Done
 
-from saccade.comparing import run
+from saccade.comparing import measure, run
+from saccade.comparing.figures import draw_figures
 from saccade.comparing.plan import Plan, Row, rows_of
 from saccade.comparing.results import read_result, write_result
 from saccade.comparing.table import Line, by_length, length_edges, lines_of, spread, to_markdown
 from saccade.display import Display
 from saccade.errors import SaccadeError
+from saccade.files import alone
 
 PYTHON = sys.executable
 SETTINGS = ["data.builtin_pairs=300", "data.valid_pairs=20", "search.beam=1", "training.threads=1"]
@@ -85,6 +87,15 @@ def test_the_time_to_quality_says_which_quality(place: Path, first: Done) -> Non
     assert f"a validation BLEU of {0.9 * best:.2f} (greedy) is reached" in first.out
 
 
+def test_two_comparisons_do_not_share_a_folder(place: Path, first: Done, command: Command) -> None:
+    kept = (place / "out" / "plan.json").read_text()
+    with alone(place / "out", "wait"):
+        done = command(*arguments(place, "cho"), "--seeds", "3")
+    assert done.status == 2
+    assert f"{place / 'out'}: process {os.getpid()} is at work there" in done.err
+    assert (place / "out" / "plan.json").read_text() == kept
+
+
 def test_only_rows_that_attend_have_alignments(place: Path, first: Done) -> None:
     rows = {row["name"]: row for row in json.loads((place / "out" / "table.json").read_text())["rows"]}
     assert rows["cho"]["error_rate"] == []
@@ -131,6 +142,64 @@ def test_a_second_run_measures_only_what_is_missing(place: Path, first: Done, co
     assert scores == [line.split("|")[2:5] for line in after.splitlines() if line.startswith(("| cho", "| bahdanau"))]
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (["search.n_best=9"], "search.n_best=9 is more than search.beam=1"),
+        (["--device", "gpu"], "--device='gpu' is not a device"),
+        (["--data", "none.en", "none.de", "--test", "{test}.en", "{test}.de"], "none.en: there is no such file"),
+        (["training.seed=7"], "training.seed is each row's own"),
+        (["data.target=de_DE", "--valid", "{test}.en", "none.de"], "none.de"),
+    ],
+)
+def test_what_no_row_can_do_is_refused_before_any_is_begun(
+    given: list[str], message: str, place: Path, command: Command
+) -> None:
+    given = [part.format(test=place / "gold") for part in given]
+    out = place / "refused"
+    done = command(*arguments(place, "cho", "bahdanau"), *given, "--out", out)
+    assert done.status == 2
+    assert message in done.err
+    assert not out.exists()
+
+
+def test_rows_of_other_pairs_than_all_are_scored_on_are_refused(place: Path, trained: Path, command: Command) -> None:
+    for name, data in {
+        "french": "{target: fr}",
+        "own": f"{{train: [{place / 'gold.en'}, {place / 'gold.de'}]}}",
+        "text": "{monolingual: true}",
+    }.items():
+        (place / f"{name}.yaml").write_text(f"extends: cho.yaml\ndata: {data}\n")
+    for name, message in {
+        "french": "translates en to fr, and the rows are scored on en to de; give data.source=en data.target=fr",
+        "own": "own.yaml: data.train would be of this row alone",
+        "text": "text.yaml: data.monolingual=true learns a text",
+    }.items():
+        done = command(*arguments(place, "cho", name), "--out", place / "refused")
+        assert done.status == 2
+        assert message in done.err
+    other = [str(place / f"gold.{side}") for side in ("de", "en")]
+    done = command("compare", trained, "--data", *other, "--test", *other, "--out", place / "refused")
+    assert f"{trained}: translates en to de, and the rows are scored on de to en; name other files" in done.err
+    assert not (place / "refused").exists()
+
+
+def test_settings_of_search_are_those_of_folders_too_and_others_are_for_recipes(
+    place: Path, trained: Path, command: Command
+) -> None:
+    told = ["compare", trained, "--no-speed", "--out", place / "searched"]
+    done = command(*told, "model.width=32")
+    assert done.status == 2
+    assert "settings of model are for recipes" in done.err
+    assert "error: --device='gpu' is not a device" in command(*told, "--device", "gpu").err
+    texts = []
+    for length in (1, 30):
+        done = command(*told, f"search.max_length={length}", "search.min_length=0")
+        assert done.status == 0, done.err
+        texts.append((place / "searched" / trained.name / "seed-1.results" / "translations.txt").read_text())
+    assert len(texts[0]) < len(texts[1])
+
+
 def test_settings_that_no_row_can_have_are_refused_before_any_is_trained(place: Path, command: Command) -> None:
     told = [*arguments(place, "cho", "bahdanau"), "--out", place / "misspelt"]
     done = command(*told, "model.widht=3")
@@ -139,12 +208,62 @@ def test_settings_that_no_row_can_have_are_refused_before_any_is_trained(place: 
     assert not (place / "misspelt").exists()
 
 
+def test_what_was_trained_for_a_chosen_number_of_steps_can_be_measured_again(place: Path, command: Command) -> None:
+    (place / "open.yaml").write_text(BASE.replace("max_steps: 6", "max_minutes: 0.005"))
+    told = [*arguments(place, "open"), "--out", place / "again", "--no-speed"]
+    assert command(*told).status == 0
+    weights = place / "again" / "open" / "seed-1" / "model.safetensors"
+    stamp = weights.stat().st_mtime_ns
+    done = command(*told, "search.beam=2")
+    assert done.status == 0, done.err
+    assert "quality: open, seed 1: done" in done.err
+    assert weights.stat().st_mtime_ns == stamp
+
+
 def test_a_recipe_that_has_changed_says_which_folder_to_remove(place: Path, command: Command) -> None:
     told = [*arguments(place, "cho"), "--out", place / "changed", "--no-speed"]
     assert command(*told).status == 0
     done = command(*told, "model.width=32")
     assert done.status == 2
     assert f"here: remove {place / 'changed' / 'cho' / 'seed-1'}" in done.err
+
+
+def test_files_that_have_changed_since_are_named_and_nothing_is_told_as_if_of_them(
+    place: Path, command: Command, trained: Path
+) -> None:
+    folder = place / "files"
+    folder.mkdir()
+    for name in ("data", "test"):
+        made = command("corpus", "--out", folder / name, "--pairs", "60", "--split", {"data": "train"}.get(name, name))
+        assert made.status == 0, made.err
+    sides = [[str(folder / f"{name}.{side}") for side in ("en", "de")] for name in ("data", "test")]
+    out = folder / "out"
+    told = ["compare", place / "cho.yaml", trained, *SETTINGS[1:], "--no-speed", "--out", out, "--data", *sides[0]]
+    told += ["--test", *sides[1]]
+    assert command(*told).status == 0
+    kept = out / "cho" / "seed-1.results" / "quality.json"
+
+    before = (folder / "test.de").read_text()
+    (folder / "test.de").write_text(before.replace("1", "2"))
+    again = command(*told)
+    assert again.status == 0, again.err
+    assert f"{folder / 'test.de'}: holds something else than when rows were measured" in again.err
+    assert "measured already" not in again.err
+
+    (folder / "data.en").write_text((folder / "data.en").read_text().replace("1", "2"))
+    refused = command(*told)
+    assert refused.status == 2
+    assert f"{folder / 'data.en'}: holds something else than when cho was trained" in refused.err
+    assert f"remove {out / 'cho' / 'seed-1'} to train it again" in refused.err
+
+    shutil.rmtree(out / "cho" / "seed-1")
+    assert "quality: cho, seed 1: done" in command(*told).err
+
+    written = json.loads(kept.read_text())
+    del written["files"]
+    kept.write_text(json.dumps(written))
+    (folder / "test.de").write_text(before)
+    assert "quality: 1 of 2 are measured already" in command(*told).err, "as of results before digests were kept"
 
 
 def test_a_trained_folder_is_a_row_too(place: Path, first: Done, trained: Path, command: Command) -> None:
@@ -156,6 +275,19 @@ def test_a_trained_folder_is_a_row_too(place: Path, first: Done, trained: Path, 
     assert "Signatures:" in notes
     assert "Speeds:" not in notes, "none were measured"
     assert len(rows[1]["bleu"]) == 1
+
+
+def test_a_folder_is_measured_by_the_engine_of_all_rows_though_it_was_exported_to_another(
+    tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = Row("model", tmp_path / "model")
+    shutil.copytree(trained, row.path)
+    (row.path / "ctranslate2").mkdir()
+    monkeypatch.setattr("saccade.engines.choose._ctranslate2", lambda *given: pytest.fail("by its export"))
+    monkeypatch.setattr(measure, "LENGTHS", (8,))
+    plan = Plan(out=str(tmp_path / "out"), device="cpu", overrides=("search.beam=1",))
+    measure.quality(plan, row, 1)
+    measure.speed(plan, row, 1)
 
 
 def test_what_was_measured_of_a_folder_is_not_told_of_another_by_that_name(tmp_path: Path, trained: Path) -> None:
@@ -236,6 +368,36 @@ def test_an_interrupted_comparison_leaves_the_table_of_what_is_measured(
     assert "| new | – | not measured yet |" in (place / "out" / "table.md").read_text()
 
 
+def test_a_row_that_was_killed_says_by_what_and_not_only_how_well_it_went(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text("step 500  validation loss 3.5\n")
+    said = run._last_words(tmp_path / "log", -signal.SIGKILL)
+    assert said.startswith("ended by SIGKILL, as the system does where memory runs out; its last words: step 500")
+    assert run._last_words(tmp_path / "log", 1).startswith("step 500")
+
+
+def test_each_row_is_told_when_it_is_measured_though_one_process_measures_all(
+    place: Path, first: Done, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, said = rows_of([place / f"{name}.yaml" for name in ("cho", "bahdanau")]), []
+    plan = replace(Plan.load(place / "out" / "plan.json"), out=str(place / "told"))
+
+    def measured(what: str, group: list[tuple[Row, int]], *given: object) -> int:
+        for row, seed in group:
+            write_result(what, row, seed, plan, {"of": row.name})
+            deadline = time.monotonic() + 10
+            while not any(f": {row.name}, seed {seed}: done" in line for line in said) and time.monotonic() < deadline:
+                time.sleep(0.05)
+            said.append(f"{row.name} went on")
+        return 0
+
+    monkeypatch.setattr(run, "_child", measured)
+    display = Display(quiet=True)
+    monkeypatch.setattr(display, "say", said.append)
+    failed = run._measure("speed", [[(row, 1) for row in rows]], plan, Path("plan.json"), 1, display)
+    assert failed == {}
+    assert said == ["speed: cho, seed 1: done", "cho went on", "speed: bahdanau, seed 1: done", "bahdanau went on"]
+
+
 def test_without_matplotlib_there_are_tables_and_a_word_on_the_figures(
     place: Path, first: Done, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,15 +439,30 @@ def test_what_would_fail_after_training_is_refused_before(plan: dict, message: s
         Plan(out="out", **plan).check()
 
 
+def test_what_can_be_read_only_once_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("-", str(tmp_path / "pipe")):
+        with pytest.raises(SaccadeError, match="can be read only once, and every row reads it"):
+            Plan(out="out", data=("a", "b"), test=(name, "b")).check()
+
+
 def test_a_test_set_without_lines_is_refused_as_such(tmp_path: Path) -> None:
     (tmp_path / "empty").touch()
     empty = (str(tmp_path / "empty"),) * 2
     with pytest.raises(SaccadeError, match="empty has no lines"):
         Plan(out="out", data=("a", "b"), test=empty).check()
+    (tmp_path / "empty").write_text("\n \n")
+    with pytest.raises(SaccadeError, match="empty has no lines, or blank ones"):
+        Plan(out="out", data=("a", "b"), test=empty).check()
 
 
 @pytest.mark.parametrize(
-    ("links", "message"), [("0-0\n", "has the links of 1 sentences, .*gold.en 2"), ("0:0\n\n", "'0:0' is not a link")]
+    ("links", "message"),
+    [
+        ("0-0\n", "has the links of 1 sentences, the text 2"),
+        ("0:0\n\n", "'0:0' is not a link"),
+        ("0-0\n0-1\n", "line 2: 0-1 links words that are not there, of 1 and 1; give the sentences that were linked"),
+    ],
 )
 def test_links_that_do_not_fit_their_sentences_are_refused_before(
     links: str, message: str, place: Path, tmp_path: Path
@@ -303,11 +480,19 @@ def test_the_help_promises_no_test_set_that_is_refused(command: Command) -> None
     assert "one is needed" in said
 
 
-def test_rows_are_recipes_or_folders_with_names_of_their_own(tmp_path: Path) -> None:
+def test_rows_are_recipes_or_folders_with_names_of_their_own(
+    tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(SaccadeError, match="no such recipe"):
         rows_of([tmp_path / "none.yaml"])
     with pytest.raises(SaccadeError, match=r"without config\.yaml"):
         rows_of([tmp_path])
+    (tmp_path / "begun").mkdir()
+    (tmp_path / "begun" / "config.yaml").write_text("model: {}\n")
+    with pytest.raises(SaccadeError, match=r"has no model\.safetensors"):
+        rows_of([tmp_path / "begun"])
+    monkeypatch.chdir(trained)
+    assert [row.name for row in rows_of([Path()])] == [trained.name]
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "same.yaml").write_text("model: {}\n")
@@ -333,6 +518,29 @@ def test_a_test_set_of_one_sentence_has_scores_and_no_significance(place: Path, 
     assert [line.p_value for line in lines_of(rows, single, {}, None)] == [None, None]
 
 
+def test_a_classifier_is_judged_by_accuracy_beside_what_writes_sentences(place: Path, command: Command) -> None:
+    """On the built-in corpus, whose targets are taken for labels."""
+    (place / "labels.yaml").write_text(BASE.replace("rnn, wiring: cho", "classifier"))
+    (place / "more-labels.yaml").write_text("extends: labels.yaml\nmodel: {hops: 3}\n")
+    told = [*arguments(place, "labels", "more-labels"), "--no-speed", "--out", place / "labelled"]
+    done = command(*told)
+    assert done.status == 0, done.err
+    assert done.out.startswith("| row | parameters | accuracy % | p (row above) |")
+    assert "paired bootstrap on accuracy" in done.out
+    row = json.loads((place / "labelled" / "table.json").read_text())["rows"][1]
+    assert len(row["accuracy"]) == 1
+    assert row["bleu"] == row["chrf"] == []
+    assert row["p_value"] is not None
+    assert row["quality"] is None
+    assert "accuracy" in row["lengths"][0]
+    assert "Accuracy against source length" in (place / "labelled" / "index.html").read_text()
+    both = command(*told, place / "cho.yaml")
+    assert "| BLEU | chrF | accuracy % |" in both.out
+    assert "paired bootstrap on BLEU or accuracy" in both.out
+    rows = json.loads((place / "labelled" / "table.json").read_text())["rows"]
+    assert rows[2]["p_value"] is None, "a score of sentences beside one of labels"
+
+
 def test_buckets_of_length_hold_every_sentence_once() -> None:
     sources = [" ".join(["w"] * n) for n in range(1, 31)]
     edges = length_edges(sources)
@@ -347,3 +555,22 @@ def test_a_spread_is_given_where_there_are_seeds() -> None:
     assert spread([40.0]) == "40.00"
     assert spread([39.0, 41.0]) == "40.00 ± 1.41"
     assert "failed: no memory" in to_markdown([Line("x", failed="no memory")], Plan(out="o"))
+
+
+def test_a_bar_in_a_name_or_a_failure_stays_in_its_cell_and_without_scores_no_signature_is_told() -> None:
+    head, rule, row, *notes = to_markdown([Line("a|b", failed="x | y")], Plan(out="o")).splitlines()
+    assert len(re.findall(r"(?<!\\)\|", row)) == head.count("|") == rule.count("|")
+    assert r"a\|b" in row
+    assert "Signatures" not in " ".join(notes)
+
+
+def test_words_and_names_are_drawn_as_they_are_written(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    """A dollar sign would begin a formula, and a font may lack a letter."""
+    words = [r"$\frac$", "5-$10-$", "日本"]
+    drawn = {"source": words, "target": words, "weights": [[0.1, 0.2, 0.7]] * 3}
+    lines = [Line(r"a$\frac$", lengths=[{"words": 3.0, "bleu": 5.0}], drawn=drawn)]
+    paths = draw_figures(lines, Plan(out=str(tmp_path)), tmp_path).values()
+    texts = ["".join(ElementTree.parse(path).getroot().itertext()) for path in paths]
+    assert all(r"a$\frac$" in text for text in texts)
+    assert all(word in texts[-1] for word in words)
+    assert not recwarn.list

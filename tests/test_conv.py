@@ -59,9 +59,18 @@ def test_convs2s_is_gehrings_section_3():
         torch.testing.assert_close(output.hidden[0, t], decoder.leave(state))
 
 
+def normed(norm, x):
+    """r(n(x))"""
+    standard = (x - x.mean()) / (x.var(unbiased=False) + norm.eps).sqrt()
+    return (standard * norm.weight + norm.bias).clamp(min=0)
+
+
 def byte_block(block, xs, conv, dilation, centred):
-    inner = [block.before(x) for x in xs]
-    return [block.after(x, conv_at(conv, inner, t, dilation, centred)) for t, x in enumerate(xs)]
+    first, second, third = block.norms
+    inner = [normed(second, block.narrow.weight @ normed(first, x) + block.narrow.bias) for x in xs]
+    convolved = [conv_at(conv, inner, t, dilation, centred) for t in range(len(xs))]
+    W_3, b = block.widen.weight, block.widen.bias
+    return [x + W_3 @ normed(third, c) + b for x, c in zip(xs, convolved, strict=True)]
 
 
 @torch.no_grad()
@@ -74,14 +83,15 @@ def test_bytenet_is_kalchbrenners_stack_on_a_stack():
     for i, block in enumerate(model.encoder.blocks):
         x = byte_block(block, x, block.conv, 2 ** (i % 2), centred=True)
     beneath = x + [torch.zeros_like(x[0])] * 20
+    enter, (norm, _, leave) = model.decoder.enter, model.decoder.leave
     y = [
-        model.decoder.enter(torch.cat([model.decoder.embedding.weight[token], beneath[t]]))
+        enter.weight @ torch.cat([model.decoder.embedding.weight[token], beneath[t]]) + enter.bias
         for t, token in enumerate(batch.inputs[0])
     ]
     for i, block in enumerate(model.decoder.blocks):
         y = byte_block(block, y, block.conv.conv, 2 ** (i % 2), centred=False)
     for t, state in enumerate(y):
-        torch.testing.assert_close(output.hidden[0, t], model.decoder.leave(state))
+        torch.testing.assert_close(output.hidden[0, t], leave.weight @ normed(norm, state) + leave.bias)
 
 
 def test_generation_keeps_only_what_the_convolutions_reach():

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from saccade.config import Config
 from saccade.errors import SaccadeError
 from saccade.explain import TOPICS, explain, masking, positions, scaling
 from saccade.explain.bottleneck import matching_width
@@ -199,6 +200,17 @@ def test_an_experiment_leaves_torch_as_it_was():
 def test_what_cannot_be_explained_is_refused_with_the_remedy(topic, steps, said):
     with pytest.raises(SaccadeError, match=said):
         explain(topic, steps=steps)
+
+
+def test_what_a_command_asks_of_no_topic_is_refused_and_a_seed_beyond_64_bits(command):
+    for asked in (["--out", "plot.png"], ["--json", "-"], ["--steps", "3"]):
+        done = command("explain", *asked)
+        assert done.status == 2
+        assert "are for a topic; name one: scaling" in done.err
+    with pytest.raises(SaccadeError, match="is more than 64 bits hold"):
+        explain("scaling", seed=2**63)
+    with pytest.raises(SaccadeError, match=r"training\.seed=9223372036854775808"):
+        Config.load(None, [f"training.seed={2**63}"])
 
 
 @pytest.mark.parametrize("topic", TOPICS)

@@ -132,7 +132,7 @@ def score_links(
 ) -> None:
     """Print how well the links of a folder, or those in a file, agree with the gold."""
     from saccade.display import Display
-    from saccade.evaluation.alignment import read_pharaoh, score_alignment
+    from saccade.evaluation.alignment import check_links, read_pharaoh, score_alignment
 
     if system.is_file():
         found = [line.possible for line in read_pharaoh(str(system))]
@@ -142,8 +142,10 @@ def score_links(
                 "--gold: the sentences that the links belong to are needed; give --source and --reference"
             )
         text = source, target[0]
+        pairs = list(read_pairs(*text))
+        check_links(gold, read_pharaoh(gold), [s for s, _ in pairs], [t for _, t in pairs])
         aligner = make_aligner(system, text, reverse=reverse, device=device, display=Display())
-        found = [frozenset(aligned.links) for aligned in aligner.stream(read_pairs(*text), WINDOW)]
+        found = [frozenset(aligned.links) for aligned in aligner.stream(iter(pairs), WINDOW)]
     score = score_alignment(found, read_pharaoh(gold))
     if as_json:
         typer.echo(json.dumps(score._asdict(), indent=1))

@@ -1,5 +1,6 @@
 """The figures that made the field move, as SVG: score against length, alignments, loss curves, cost against length."""
 
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -7,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from saccade.comparing.plan import Plan
+from saccade.comparing.table import JUDGED
 from saccade.errors import SaccadeError
 from saccade.files import written_atomically
 
@@ -23,18 +25,21 @@ def draw_figures(lines: Sequence["Line"], plan: Plan, folder: Path) -> dict[str,
     """Draw what there is to draw; the title and the file of each."""
     plots = _pyplot()
     drawn = {
-        "BLEU against source length": _curves(
-            plots,
-            [(line.name, [(p["words"], p["bleu"]) for p in line.lengths]) for line in lines],
-            "source length (words)",
-            "BLEU",
-            folder / "bleu-by-length.svg",
-        ),
+        **{
+            f"{name[0].upper()}{name[1:]} against source length": _curves(
+                plots,
+                [(line.name, [(p["words"], p[metric]) for p in line.lengths if metric in p]) for line in lines],
+                "source length (words)",
+                name,
+                folder / f"{metric}-by-length.svg",
+            )
+            for metric, name in JUDGED.items()
+        },
         "Validation loss against target tokens": _curves(
             plots,
             [(line.name, [(p["tokens"] / 1e6, p["loss"]) for p in line.curve]) for line in lines],
             "target tokens learned from (millions)",
-            "validation loss (nats a token)",
+            "validation loss (nats a token of its own vocabulary)",
             folder / "loss-curves.svg",
             highest=3.0,
         ),
@@ -61,6 +66,8 @@ def _pyplot() -> Any:
 
     plots.rcParams.update({"svg.hashsalt": "saccade", "font.size": 10, "axes.spines.top": False})
     plots.rcParams.update({"axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3})
+    # Names and words are no formulas, and whoever opens the figure has the fonts for them.
+    plots.rcParams.update({"text.parse_math": False, "svg.fonttype": "none"})
     return plots
 
 
@@ -92,6 +99,8 @@ def _curves(
         axes.set_xscale("log", base=2)
         axes.set_yscale("log")
         axes.xaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_formatter(plots.matplotlib.ticker.LogFormatter(minor_thresholds=(2, 0.5)))
     if highest is not None:
         lowest = min(value for _, points in series for _, value in points)
         axes.set_ylim(0.95 * lowest, min(highest * lowest, axes.get_ylim()[1]))
@@ -122,7 +131,8 @@ def _alignments(plots: Any, lines: Sequence["Line"], path: Path) -> Path | None:
 
 
 def _save(plots: Any, figure: Any, path: Path) -> Path:
-    with written_atomically(path) as part:
+    with written_atomically(path) as part, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"Glyph .* missing from font")
         figure.savefig(part, format="svg", metadata={"Date": None})
     plots.close(figure)
     return path

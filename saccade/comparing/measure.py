@@ -29,9 +29,9 @@ from saccade.devices import autocast, describe_device, device_for
 from saccade.display import Display
 from saccade.errors import SaccadeError
 from saccade.evaluation.alignment import read_pharaoh, score_alignment
-from saccade.evaluation.metrics import score_corpus, tokenizer_for
+from saccade.evaluation.metrics import metrics_for, score_corpus, tokenizer_for
 from saccade.files import write_text
-from saccade.folder import LOG, load, read_record
+from saccade.folder import CONFIG, LOG, RECORD, load, read_record
 from saccade.models.build import build_model, count_parameters, measures
 from saccade.training.captured import CapturedSteps
 from saccade.training.objectives import make_objective
@@ -48,10 +48,11 @@ def quality(plan: Plan, row: Row, seed: int) -> dict[str, Any]:
     """Train, translate the test set, align the gold sentences."""
     translator = _trained(plan, row, seed)
     sources, references = plan.test_pairs()
-    translations = [found.text for found in translator.stream(sources)]
+    translations = [found.text for found in translator.stream(sources, **plan.search)]
     write_text(row.results(plan, seed) / "translations.txt", "".join(line + "\n" for line in translations))
     tokenize = tokenizer_for(translator.config.data.target, references)
-    scores = score_corpus(translations, references, metrics=("bleu", "chrf"), tokenize=tokenize)
+    metrics = metrics_for(translator.config.model.family)[:2]
+    scores = score_corpus(translations, references, metrics=metrics, tokenize=tokenize)
     folder = row.folder(plan, seed)
     record = read_record(folder)
     return {
@@ -71,11 +72,14 @@ def quality(plan: Plan, row: Row, seed: int) -> dict[str, Any]:
 
 def _trained(plan: Plan, row: Row, seed: int) -> Translator:
     if row.trained:
-        return load(row.path, plan.device)
+        return load(row.path, plan.device, engine="torch")
     overrides = [*plan.overrides, f"training.seed={seed}"]
     if plan.device is not None:
         overrides.append(f"training.device={plan.device}")
     folder = row.folder(plan, seed)
+    if (folder / RECORD).exists() and not Config.load(row.path, overrides).training.max_steps:
+        # Trained already, for as many steps as were chosen then: it is only to be measured again.
+        overrides.append(f"training.max_steps={Config.load(folder / CONFIG).training.max_steps}")
     try:
         return api.train(*plan.data, *overrides, out=folder, config=row.path, valid=plan.valid)
     except SaccadeError as error:
@@ -117,12 +121,13 @@ def speed(plan: Plan, row: Row, seed: int) -> dict[str, Any]:
     """Target tokens a second in training and in translating, and the cost of a step against the length."""
     folder = row.folder(plan, seed)
     device = device_for(plan.device)
-    translator = load(folder, str(device))
+    translator = load(folder, str(device), engine="torch")  # as every row, whatever a folder was exported to
     config = translator.config
     sources, _ = plan.test_pairs()
-    list(translator.stream(sources[:DECODED]))  # once before the clock runs: what is captured or packed is so now
+    asked = sources[:DECODED]
+    list(translator.stream(asked, **plan.search))  # once before the clock runs: what is captured or packed is so now
     started = time.perf_counter()
-    found = list(translator.stream(sources[:DECODED]))
+    found = list(translator.stream(asked, **plan.search))
     seconds = time.perf_counter() - started
     written = sum(len(translation.tokens) + 1 for translation in found)
     store = folder / "resume" / "data" / "train"

@@ -1,18 +1,21 @@
 """What a comparison is made of: rows, each trained with several seeds, all on the same pairs."""
 
 import json
+import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from saccade.config import Config
-from saccade.data.lines import read_lines
+from saccade.config import Config, names_of, read_settings
+from saccade.config.data import DataConfig
+from saccade.data.corpora import expanded
+from saccade.data.lines import STANDARD_INPUT, read_lines
 from saccade.errors import SaccadeError
-from saccade.evaluation.alignment import read_pharaoh
-from saccade.files import write_text
-from saccade.folder import CONFIG
+from saccade.evaluation.alignment import check_links, read_pharaoh
+from saccade.files import digest, write_text
+from saccade.folder import CONFIG, require
 
 BUILTIN_TESTS = 200
 
@@ -31,6 +34,7 @@ class Plan:
     seeds: tuple[int, ...] = (1,)
     device: str | None = None
     shown: int | None = None  # the number of the test sentence whose alignment is drawn
+    digests: dict[str, str] = field(default_factory=dict)  # what the files held when the comparison began
 
     def check(self) -> None:
         """Refuse, before anything is trained, what would fail after it."""
@@ -42,22 +46,34 @@ class Plan:
             )
         if self.test and not self.data:
             raise SaccadeError("--data is missing: give the source and target files that the rows are trained on")
+        if "training.seed" in names_of(self.overrides):
+            raise SaccadeError("training.seed is each row's own: 1, 2, … as many as --seeds says; leave it out")
+        for name in (*self.data, *self.valid, *self.test, *self.gold_text, *([self.gold] if self.gold else [])):
+            if name == STANDARD_INPUT or Path(name).is_fifo():
+                raise SaccadeError(f"{name}: can be read only once, and every row reads it; write it to a file")
         if bool(self.gold) != bool(self.gold_text):
             raise SaccadeError("--gold (links) and --gold-text (their sentences, source and target) go together")
-        for side in (self.scored, self.gold_text):
+        for side in (self.scored, self.valid, self.gold_text):
             sources, targets = self._read(side) if side else ([], [])
             if len(sources) != len(targets):
                 raise SaccadeError(f"{side[0]} has {len(sources):,} lines, {side[1]} {len(targets):,}: give as many")
-        if self.gold and (links := len(read_pharaoh(self.gold))) != len(self.gold_pairs()[0]):
-            raise SaccadeError(
-                f"{self.gold} has the links of {links:,} sentences, {self.gold_text[0]} {len(self.gold_pairs()[0]):,}: "
-                "give as many"
-            )
-        tested = len(self.test_pairs()[0])
-        if not tested:
-            raise SaccadeError(f"{self.scored[0]} has no lines; name files with sentences to score the rows on")
+        if self.gold:
+            check_links(self.gold, read_pharaoh(self.gold), *self.gold_pairs())
+        references = self.test_pairs()[1]
+        tested = len(references)
+        if not any(line.strip() for line in references):
+            raise SaccadeError(f"{self.scored[1]} has no lines, or blank ones; name files with sentences to score on")
         if not 0 <= (self.shown or 0) < tested:
             raise SaccadeError(f"--sentence {self.shown} is not a line of the test set; count from 0")
+
+    @property
+    def learned(self) -> list[str]:
+        """The files that rows learn from, or are chosen by."""
+        return expanded([*self.data, *self.valid], monolingual=True)
+
+    def with_digests(self) -> "Plan":
+        files = [*self.learned, *self.test, *self.gold_text, *([self.gold] if self.gold else [])]
+        return replace(self, digests={name: digest(name) for name in files if Path(name).is_file()})
 
     @property
     def scored(self) -> tuple[str, ...]:
@@ -70,10 +86,23 @@ class Plan:
             return self._read(self.scored)
         from saccade.data import builtin
 
-        data = Config.load(None, [item for item in self.overrides if item.startswith("data.")]).data
+        data = self._corpus()
         made = islice(builtin.pairs(data.source, data.target, seed=data.seed, split="test"), BUILTIN_TESTS)
         sources, targets = zip(*made, strict=True)
         return list(sources), list(targets)
+
+    @property
+    def builtin(self) -> tuple[str, str]:
+        """The languages of the built-in corpus that the rows are scored on where there are no files."""
+        return self._corpus().source, self._corpus().target
+
+    def _corpus(self) -> DataConfig:
+        return Config.load(None, [item for item in self.overrides if item.startswith("data.")]).data
+
+    @property
+    def search(self) -> dict[str, Any]:
+        """How all rows search, where settings say so: folders that are trained already too."""
+        return dict(read_settings(None, self.overrides).get("search", {}))
 
     def gold_pairs(self) -> tuple[list[str], list[str]]:
         return self._read(self.gold_text)
@@ -136,7 +165,9 @@ def rows_of(paths: Sequence[Path]) -> list[Row]:
             raise SaccadeError(f"{path}: there is no such recipe or folder")
         if path.is_dir() and not (path / CONFIG).exists():
             raise SaccadeError(f"{path}: a folder without {CONFIG}; name the recipes in it, such as {path}/*.yaml")
-        name = path.name if path.is_dir() else path.stem
+        if path.is_dir():
+            require(path)
+        name = Path(os.path.abspath(path)).name if path.is_dir() else path.stem  # of `.` and `..` too
         if name in {row.name for row in rows}:
             raise SaccadeError(f"{path}: there is another row named {name}; rename one of the two")
         rows.append(Row(name, path))

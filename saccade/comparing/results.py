@@ -16,12 +16,29 @@ def fingerprint(row: Row, plan: Plan) -> str:
     # Of a folder that is trained already: the model in it, for another may lie there later, or have the same name.
     parts = [row.path / part for part in (CONFIG, WEIGHTS)] if row.trained else []
     recipe = {part.name: digest(part) for part in parts if part.exists()} if row.trained else read_settings(row.path)
-    depends = {name: value for name, value in asdict(plan).items() if name not in ("out", "seeds")}
+    depends = {name: value for name, value in asdict(plan).items() if name not in ("out", "seeds", "digests")}
     return hashlib.sha256(json.dumps([recipe, depends]).encode()).hexdigest()[:16]
 
 
 def read_result(what: str, row: Row, seed: int, plan: Plan) -> dict[str, Any] | None:
-    """What was measured, if it was measured as the plan stands now."""
+    """What was measured, if it was measured as the plan and its files stand now."""
+    found = _read_marked(what, row, seed, plan)
+    return None if found is None or _changed(found.pop("files", {}), plan) else found
+
+
+def changed_files(row: Row, seed: int, plan: Plan) -> list[str]:
+    """The files that hold something else than when the row was measured."""
+    found = _read_marked("quality", row, seed, plan)
+    return [] if found is None else _changed(found.get("files", {}), plan)
+
+
+def _changed(before: dict[str, str], plan: Plan) -> list[str]:
+    """Nothing is known of results that were kept without digests."""
+    now = plan.digests
+    return sorted(name for name in {*before, *now} if before.get(name) != now.get(name)) if before and now else []
+
+
+def _read_marked(what: str, row: Row, seed: int, plan: Plan) -> dict[str, Any] | None:
     path = row.results(plan, seed) / f"{what}.json"
     if not path.exists():
         return None
@@ -31,5 +48,5 @@ def read_result(what: str, row: Row, seed: int, plan: Plan) -> dict[str, Any] | 
 
 def write_result(what: str, row: Row, seed: int, plan: Plan, measured: dict[str, Any]) -> None:
     """Keep what was measured, marked with what it depends on."""
-    text = json.dumps(measured | {"mark": fingerprint(row, plan)}, ensure_ascii=False)
+    text = json.dumps(measured | {"mark": fingerprint(row, plan), "files": plan.digests}, ensure_ascii=False)
     write_text(row.results(plan, seed) / f"{what}.json", text + "\n")

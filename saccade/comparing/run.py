@@ -7,19 +7,20 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from saccade.comparing.checks import check_rows
 from saccade.comparing.figures import draw_figures
 from saccade.comparing.plan import Plan, Row
-from saccade.comparing.results import read_result
+from saccade.comparing.results import changed_files, read_result
 from saccade.comparing.table import Line, lines_of, to_html, to_json, to_markdown
-from saccade.config import Config
 from saccade.display import Display
 from saccade.errors import SaccadeError
-from saccade.files import write_text, writing
+from saccade.files import alone, write_text, writing
 
+ELSEWHERE = "choose another --out"
 Task = tuple[Row, int]  # a row and a seed
 Failures = dict[tuple[str, int], str]
 
@@ -39,37 +40,43 @@ def compare(
     Interrupted, it still writes the tables of what is measured by then, without what takes long.
     """
     plan.check()
-    _check_settings(rows, plan)
-    with writing(plan.out, "choose another --out"):
-        plan_path = plan.save()
+    check_rows(rows, plan)
+    plan = plan.with_digests()
     tasks = [(row, seed) for row in rows for seed in row.seeds(plan)]
-    failures: Failures = {}
-    try:
-        failures |= _measure("quality", [[task] for task in tasks], plan, plan_path, jobs, display)
-        if speed:  # of one after the other, when nothing else runs
-            measured = [(row, plan.seeds[0]) for row in rows if (row.name, plan.seeds[0]) not in failures]
-            failures |= _measure("speed", [measured], plan, plan_path, 1, display)
-    except KeyboardInterrupt:
-        _write(lines_of(rows, plan, failures, quality, paired=False), plan, {})
-        display.say(f"{plan.out}/table.md: what is measured so far, without p")
-        raise
-    lines = lines_of(rows, plan, failures, quality)
-    _write(lines, plan, {})  # the figures may want what is not installed here
-    if figures:
-        _write(lines, plan, _drawn(lines, plan, display))
-    return lines
-
-
-def _check_settings(rows: Sequence[Row], plan: Plan) -> None:
-    """Refuse settings that no recipe can have; one that cannot have them fails alone."""
-    refused, recipes = [], [row for row in rows if not row.trained]
-    for row in recipes:
+    _check_files(tasks, plan, display)
+    with writing(plan.out, ELSEWHERE), alone(plan.out, ELSEWHERE):
+        plan_path = plan.save()
+        failures: Failures = {}
         try:
-            Config.load(row.path, plan.overrides)
-        except SaccadeError as error:
-            refused.append(error)
-    if refused and len(refused) == len(recipes):
-        raise refused[0]
+            failures |= _measure("quality", [[task] for task in tasks], plan, plan_path, jobs, display)
+            if speed:  # of one after the other, when nothing else runs
+                measured = [(row, plan.seeds[0]) for row in rows if (row.name, plan.seeds[0]) not in failures]
+                failures |= _measure("speed", [measured], plan, plan_path, 1, display)
+        except KeyboardInterrupt:
+            _write(lines_of(rows, plan, failures, quality, paired=False), plan, {})
+            display.say(f"{plan.out}/table.md: what is measured so far, without p")
+            raise
+        with display.task("significance", len(rows)) as progress:
+            lines = lines_of(rows, plan, failures, quality, progress=progress)
+        _write(lines, plan, {})  # the figures may want what is not installed here
+        if figures:
+            _write(lines, plan, _drawn(lines, plan, display))
+        return lines
+
+
+def _check_files(tasks: Sequence[Task], plan: Plan, display: Display) -> None:
+    """Refuse to tell what was learned from other lines as if from these; what was only tested on them is done again."""
+    tested, only_tested = set(), {*plan.test, *plan.gold_text, plan.gold} - {*plan.learned}
+    for row, seed in tasks:
+        for name in changed_files(row, seed, plan):
+            if name not in only_tested and not row.trained and (folder := row.folder(plan, seed)).exists():
+                raise SaccadeError(
+                    f"{name}: holds something else than when {row.name} was trained; give it back what it held, "
+                    f"choose another --out, or remove {folder} to train it again"
+                )
+            tested.add(name)
+    for name in sorted(tested):
+        display.say(f"{name}: holds something else than when rows were measured; they are measured again")
 
 
 def _write(lines: Sequence[Line], plan: Plan, drawn: Mapping[str, Path]) -> None:
@@ -112,17 +119,27 @@ def _measure(
                 failures[group[0][0].name, group[0][1]] = _last_words(log, status)
                 group = group[1:]
 
+    tasks = [task for group in lacking for task in group]
+    before = {task: _written(what, *task, plan) for task in tasks}
     with ThreadPoolExecutor(jobs) as pool, display.task(what, wanted) as progress, _ending(children, stopped):
-        waiting = {pool.submit(run, group): group for group in lacking if group}
-        done = 0
-        for finished in as_completed(waiting):
-            finished.result()
-            for row, seed in waiting[finished]:
+        running = {pool.submit(run, group) for group in lacking if group}
+        while running:
+            ended, running = wait(running, timeout=1, return_when=FIRST_COMPLETED)
+            for finished in ended:
+                finished.result()
+            for row, seed in [*tasks]:
                 failed = failures.get((row.name, seed))
-                display.say(f"{what}: {row.name}, seed {seed}: {f'failed: {failed}' if failed else 'done'}")
-            done += len(waiting[finished])
-            progress(done)
+                if failed or _written(what, row, seed, plan) != before[row, seed]:
+                    display.say(f"{what}: {row.name}, seed {seed}: {f'failed: {failed}' if failed else 'done'}")
+                    tasks.remove((row, seed))
+            progress(wanted - len(tasks))
     return failures
+
+
+def _written(what: str, row: Row, seed: int, plan: Plan) -> int | None:
+    """When a row's result was, which need not be of the plan as it stands now."""
+    path = row.results(plan, seed) / f"{what}.json"
+    return path.stat().st_mtime_ns if path.exists() else None
 
 
 def environment_of(jobs: int) -> dict[str, str]:
@@ -188,4 +205,7 @@ def _ending(children: set["subprocess.Popen[bytes]"], stopped: threading.Event) 
 def _last_words(log: Path, status: int) -> str:
     said = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     why = said[-1] if said else "it said nothing"
+    if status < 0:
+        memory = ", as the system does where memory runs out" if status == -signal.SIGKILL else ""
+        why = f"ended by {signal.Signals(-status).name}{memory}; its last words: {why}"
     return f"{why} (status {status}; {log})"

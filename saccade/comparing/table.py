@@ -2,7 +2,7 @@
 
 import html
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import mean, stdev
@@ -13,10 +13,12 @@ import numpy as np
 from saccade.comparing.plan import Plan, Row
 from saccade.comparing.results import read_result
 from saccade.display import spell_time
-from saccade.evaluation.metrics import bleu, compare_systems
+from saccade.evaluation.metrics import compare_systems, score_corpus
 
 Failures = Mapping[tuple[str, int], str]
 UNMEASURED = "not measured yet"
+JUDGED = {"bleu": "BLEU", "accuracy": "accuracy"}  # what a row is judged by, and compared with the one above
+BAR = r"\|"  # in a cell of Markdown, where | would end it
 
 
 @dataclass
@@ -29,6 +31,7 @@ class Line:
     seeds: list[int] = field(default_factory=list)
     bleu: list[float] = field(default_factory=list)  # one a seed
     chrf: list[float] = field(default_factory=list)
+    accuracy: list[float] = field(default_factory=list)  # of labels, in the place of both
     signatures: list[str] = field(default_factory=list)
     p_value: float | None = None  # against the row above: the largest of the seeds'
     error_rate: list[float] = field(default_factory=list)  # AER, one a seed
@@ -37,12 +40,17 @@ class Line:
     seconds_to_quality: float | None = None
     target_tokens: int | None = None
     device: str = ""
-    lengths: list[dict[str, float]] = field(default_factory=list)
+    lengths: list[dict[str, float]] = field(default_factory=list)  # BLEU, or accuracy, by length of the source
     curve: list[dict[str, float]] = field(default_factory=list)  # of the first seed
     cost: list[dict[str, float]] = field(default_factory=list)
     drawn: dict[str, Any] | None = None
     quality: float | None = None  # the validation BLEU whose time is given
     failed: str | None = None
+
+    @property
+    def judged(self) -> str:
+        """The metric that says how good it is."""
+        return "accuracy" if self.accuracy else "bleu"
 
     @property
     def lacking(self) -> str:
@@ -51,7 +59,13 @@ class Line:
 
 
 def lines_of(
-    rows: Sequence[Row], plan: Plan, failures: Failures, quality: float | None, *, paired: bool = True
+    rows: Sequence[Row],
+    plan: Plan,
+    failures: Failures,
+    quality: float | None,
+    *,
+    paired: bool = True,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> list[Line]:
     """What was measured, row by row; `quality` is the validation BLEU whose time is given (None: 90% of the best).
 
@@ -60,7 +74,7 @@ def lines_of(
     sources, references = plan.test_pairs()
     edges = length_edges(sources)
     lines: list[Line] = []
-    above: dict[int, list[str]] = {}
+    above: dict[str, dict[int, list[str]]] = {}  # the row above that was measured, by the metric it is judged by
     for row in rows:
         line = Line(row.name)
         texts: dict[int, list[str]] = {}
@@ -75,9 +89,10 @@ def lines_of(
             path = row.results(plan, seed) / "translations.txt"
             texts[seed] = path.read_text(encoding="utf-8").split("\n")[:-1]
         if texts:
-            line.lengths = by_length(texts, sources, references, edges, tokenize)
-            line.p_value = _significance(above, texts, references, tokenize) if paired else None
-            above = texts
+            line.lengths = by_length(texts, sources, references, edges, tokenize, line.judged)
+            if paired:
+                line.p_value = _significance(above.get(line.judged, {}), texts, references, tokenize, line.judged)
+            above = {line.judged: texts}
         if speed := read_result("speed", row, plan.seeds[0], plan):
             line.train_tokens_per_second = speed["train_tokens_per_second"]
             line.decode_tokens_per_second = speed["decode_tokens_per_second"]
@@ -85,6 +100,7 @@ def lines_of(
         elif (row.name, plan.seeds[0]) in failures:
             line.failed = failures[row.name, plan.seeds[0]]
         lines.append(line)
+        progress(len(lines))
     _add_time_to_quality(lines, quality)
     return lines
 
@@ -97,21 +113,21 @@ def _add_quality(line: Line, found: dict[str, Any], seed: int) -> None:
         line.drawn, line.curve = found["drawn"], found["curve"]
         line.signatures = [score["signature"] for score in found["scores"]]
     line.seeds.append(seed)
-    line.bleu.append(by_metric["bleu"]["value"])
-    line.chrf.append(next(score["value"] for name, score in by_metric.items() if name.startswith("chrf")))
+    for name, values in (("bleu", line.bleu), ("chrf", line.chrf), ("accuracy", line.accuracy)):
+        values += [score["value"] for metric, score in by_metric.items() if metric.startswith(name)]
     if found["alignment"] is not None:
         line.error_rate.append(found["alignment"]["error_rate"])
 
 
 def _significance(
-    above: Mapping[int, list[str]], texts: Mapping[int, list[str]], references: list[str], tokenize: str
+    above: Mapping[int, list[str]], texts: Mapping[int, list[str]], references: list[str], tokenize: str, metric: str
 ) -> float | None:
-    """The paired bootstrap's p for BLEU, seed against the same seed; the largest: all seeds must agree."""
+    """The paired bootstrap's p, seed against the same seed; the largest: all seeds must agree."""
     both = sorted(set(above) & set(texts))
     if not both or len(references) < 2:  # a bootstrap of one sentence says nothing
         return None
     found = [
-        compare_systems(above[seed], texts[seed], references, metrics=("bleu",), samples=500, tokenize=tokenize)
+        compare_systems(above[seed], texts[seed], references, metrics=(metric,), samples=500, tokenize=tokenize)
         for seed in both
     ]
     return max(comparison[0].p_value for comparison in found)
@@ -125,9 +141,14 @@ def length_edges(sources: Sequence[str], buckets: int = 6) -> list[int]:
 
 
 def by_length(
-    texts: Mapping[int, list[str]], sources: list[str], references: list[str], edges: Sequence[int], tokenize: str
+    texts: Mapping[int, list[str]],
+    sources: list[str],
+    references: list[str],
+    edges: Sequence[int],
+    tokenize: str,
+    metric: str = "bleu",
 ) -> list[dict[str, float]]:
-    """BLEU, the mean over seeds, of the sentences in each bucket of source lengths."""
+    """The score, the mean over seeds, of the sentences in each bucket of source lengths."""
     lengths = np.array([len(line.split()) for line in sources])
     bucket = np.searchsorted(edges, lengths)
     found = []
@@ -136,13 +157,17 @@ def by_length(
         if not len(members):
             continue
         wanted = [references[i] for i in members]
-        scores = [bleu([lines[i] for i in members], wanted, tokenize=tokenize) for lines in texts.values()]
-        found.append({"words": float(lengths[members].mean()), "sentences": len(members), "bleu": mean(scores)})
+        scores = [
+            score_corpus([lines[i] for i in members], wanted, metrics=(metric,), tokenize=tokenize)[0].value
+            for lines in texts.values()
+        ]
+        found.append({"words": float(lengths[members].mean()), "sentences": len(members), metric: mean(scores)})
     return found
 
 
 def _add_time_to_quality(lines: Sequence[Line], quality: float | None) -> None:
     """Target tokens until the validation BLEU is first reached, at the speed that the row has when it runs alone."""
+    lines = [line for line in lines if line.judged == "bleu"]
     known = [point["bleu"] for line in lines for point in line.curve if point["bleu"] is not None]
     if quality is None and not known:
         return
@@ -167,6 +192,7 @@ HEADS = (
     "parameters",
     "BLEU",
     "chrF",
+    "accuracy %",
     "p (row above)",
     "AER %",
     "training tokens/s",
@@ -175,13 +201,25 @@ HEADS = (
 )
 
 
-def cells_of(line: Line) -> list[str]:
-    """A line of the table as text."""
+def table_of(lines: Sequence[Line]) -> list[list[str]]:
+    """The heads and the lines as text, with the columns of scores that some line has."""
+    labels, sentences = any(line.accuracy for line in lines), any(line.bleu for line in lines)
+    idle = {"accuracy %"} if not labels else {"BLEU", "chrF"} if not sentences else set()
+    shown = [number for number, head in enumerate(HEADS) if head not in idle]
+    cells = [list(HEADS), *map(_cells_of, lines)]
+    for line, row in zip(lines, cells[1:], strict=True):
+        if line.failed and not line.bleu and not line.accuracy:
+            row[shown[2]] = line.lacking
+    return [[row[number] for number in shown] for row in cells]
+
+
+def _cells_of(line: Line) -> list[str]:
     return [
         line.name,
         "–" if line.parameters is None else f"{line.parameters / 1e6:.2f} M",
-        line.lacking if line.failed and not line.bleu else spread(line.bleu),
+        spread(line.bleu),
         spread(line.chrf),
+        spread(line.accuracy),
         "–" if line.p_value is None else f"{line.p_value:.3f}",
         spread([100 * rate for rate in line.error_rate], 1),
         "–" if line.train_tokens_per_second is None else f"{line.train_tokens_per_second:,.0f}",
@@ -192,7 +230,8 @@ def cells_of(line: Line) -> list[str]:
 
 def notes_of(lines: Sequence[Line], plan: Plan) -> list[str]:
     """What a reader must know to compare: signatures, seeds, device, what failed."""
-    signatures = sorted({f"{signature}" for line in lines for signature in line.signatures})
+    judged = sorted({JUDGED[line.judged] for line in lines if line.signatures})
+    signatures = sorted({signature for line in lines for signature in line.signatures})
     devices = sorted({line.device for line in lines if line.device})
     bars = {line.quality for line in lines if line.quality is not None}
     sources, _ = plan.test_pairs()
@@ -200,9 +239,12 @@ def notes_of(lines: Sequence[Line], plan: Plan) -> list[str]:
         f"{'Test' if plan.test or not plan.scored else 'Validation'} set: "
         f"{' '.join(Path(file).name for file in plan.scored) or 'built-in'}, {len(sources):,} sentences; "
         f"seeds {', '.join(map(str, plan.seeds))}; ± is the standard deviation over seeds.",
-        f"Signatures: {'; '.join(signatures)}.",
-        "p: paired bootstrap on BLEU against the row above, seed by seed, the largest of them.",
     ]
+    if signatures:
+        notes += [
+            f"Signatures: {'; '.join(signatures)}.",
+            f"p: paired bootstrap on {' or '.join(judged)} against the row above, seed by seed, the largest of them.",
+        ]
     if devices:
         notes.append(
             f"Speeds: target tokens a second, each row alone on {', '.join(devices)}; decoding with the search of the "
@@ -217,9 +259,13 @@ def notes_of(lines: Sequence[Line], plan: Plan) -> list[str]:
 
 def to_markdown(lines: Sequence[Line], plan: Plan) -> str:
     """The table and its notes as Markdown."""
-    head = f"| {' | '.join(HEADS)} |\n|{'---|' * len(HEADS)}\n"
-    body = "".join(f"| {' | '.join(cells_of(line))} |\n" for line in lines)
-    return head + body + "\n" + "".join(f"- {note}\n" for note in notes_of(lines, plan))
+
+    def row(cells: Sequence[str]) -> str:
+        return f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |\n"
+
+    heads, *body = table_of(lines)
+    table = f"{row(heads)}|{'---|' * len(heads)}\n" + "".join(map(row, body))
+    return table + "\n" + "".join(f"- {note}\n" for note in notes_of(lines, plan))
 
 
 def to_json(lines: Sequence[Line], plan: Plan) -> str:
@@ -240,6 +286,7 @@ def to_html(lines: Sequence[Line], plan: Plan, figures: Mapping[str, Path]) -> s
         f"<figure>{_inline(path)}<figcaption>{html.escape(title)}</figcaption></figure>\n"
         for title, path in figures.items()
     )
+    heads, *body = table_of(lines)
     return f"""<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>Saccade: {len(lines)} rows compared</title>
@@ -255,8 +302,8 @@ def to_html(lines: Sequence[Line], plan: Plan, figures: Mapping[str, Path]) -> s
 </style>
 <h1>{len(lines)} rows compared</h1>
 <div class="table"><table>
-<thead>{row("th", HEADS)}</thead>
-<tbody>{"".join(row("td", cells_of(line)) for line in lines)}</tbody>
+<thead>{row("th", heads)}</thead>
+<tbody>{"".join(row("td", cells) for cells in body)}</tbody>
 </table></div>
 <ul>{"".join(f"<li>{html.escape(note)}</li>" for note in notes_of(lines, plan))}</ul>
 {drawings}</html>

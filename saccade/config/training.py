@@ -48,7 +48,7 @@ class TrainingConfig(Section):
     )
     device: str | None = Field(None, description="`cpu`, `cuda`, `cuda:1`, `mps`. Chosen: a GPU if there is one.")
     threads: int | None = Field(None, gt=0, description="CPU threads. Chosen: as many as there are cores.")
-    seed: int = Field(1, description="Seed of weights, order and dropout.")
+    seed: int = Field(1, ge=-(2**63), lt=2**63, description="Seed of weights, order and dropout.")
     stream_workers: int = Field(
         1,
         ge=0,

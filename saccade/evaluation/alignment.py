@@ -43,6 +43,20 @@ def read_pharaoh(path: str) -> list[Gold]:
     return sentences
 
 
+def check_links(path: str, gold: Sequence[Gold], sources: Sequence[str], targets: Sequence[str]) -> None:
+    """Refuse links of other sentences than these, where it shows: as many, and each between two of their words."""
+    if not len(gold) == len(sources) == len(targets):
+        raise SaccadeError(f"{path} has the links of {len(gold):,} sentences, the text {len(sources):,}: give as many")
+    for number, (linked, *sides) in enumerate(zip(gold, sources, targets, strict=True), start=1):
+        words = [len(side.split()) for side in sides]
+        for s, t in sorted(linked.possible):
+            if s >= words[0] or t >= words[1]:
+                raise SaccadeError(
+                    f"{path}, line {number:,}: {s}-{t} links words that are not there, of {words[0]} and {words[1]}; "
+                    "give the sentences that were linked, source first; words are counted from 0"
+                )
+
+
 def score_alignment(found: Sequence[Links], gold: Sequence[Gold]) -> AlignmentScore:
     """AER = 1 - (|A ∩ S| + |A ∩ P|) / (|A| + |S|), for links A, sure S, possible P   (Och & Ney 2003, eq. 22).
 

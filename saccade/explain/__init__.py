@@ -35,6 +35,8 @@ def explain(topic: str, *, seed: int = 1, steps: int | None = None, display: Dis
     if steps is not None and chosen.steps is None:
         trained = ", ".join(name for name, each in TOPICS.items() if each.steps is not None)
         raise SaccadeError(f"steps={steps}: nothing is trained for {topic}; leave it out (it is for {trained})")
+    if not -(2**63) <= seed < 2**63:
+        raise SaccadeError(f"seed={seed} is more than 64 bits hold; choose a smaller one")
     if steps is not None and steps < 1:
         raise SaccadeError(f"steps={steps}: train for 1 or more")
     trial = Trial(seed, steps or chosen.steps or 0, display or Display(quiet=True))

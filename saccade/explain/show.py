@@ -13,6 +13,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from saccade.display import Display
+from saccade.errors import SaccadeError
 from saccade.explain import TOPICS, explain
 from saccade.explain.records import Explanation, Table
 from saccade.files import write_text, writing
@@ -28,6 +29,8 @@ def run_explain(topic: str | None, *, out: Path | None, to_json: Path | None, se
     stdout.reconfigure(errors="replace")  # where the locale knows no √, a question mark is better than an end
     console = Console(highlight=False)
     if topic is None:
+        if out is not None or to_json is not None or steps is not None:
+            raise SaccadeError(f"--out, --json and --steps are for a topic; name one: {', '.join(TOPICS)}")
         console.print(_topics())
         return
     if out is not None:
