@@ -5,7 +5,7 @@ import torch
 from test_norm_kernel import needs_triton
 
 from saccade.data.tokenizers import PAD
-from saccade.training.divergences import _settle, _settle_by_kernel
+from saccade.training.divergences import _settle, _settle_by_kernel, projected_divergences
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -45,6 +45,26 @@ def test_losses_and_gradients_are_those_that_are_written(rows, V, smoothing, sha
 @pytest.mark.parametrize(("rows", "V"), [(2, 5), (300, 1000), (64, 9001), (700, 32_000)])
 def test_the_compiled_kernel_does_too(rows, V, dtype):
     check(rows, V, 0.1, 1.0, dtype, "cuda")
+
+
+@needs_triton
+@pytest.mark.parametrize("rows", [1, 700])
+def test_the_projected_loss_is_the_same_with_the_kernel_in_its_blocks(rows):
+    """700 rows are two blocks; the last rows of each are no words."""
+    hidden, weight = torch.randn(1, rows, 16, requires_grad=True), torch.randn(90, 16, requires_grad=True)
+    gold = torch.randint(1, 90, (rows,), dtype=torch.int32)
+    gold[505:520], gold[690:] = PAD, PAD
+    given = hidden, weight, gold, 0.1, [1.0], []
+
+    def by_kernel(work, *block):
+        return _settle_by_kernel(*block)
+
+    (expected, expected_nll), (total, nll) = projected_divergences(*given), projected_divergences(*given, by_kernel)
+    torch.testing.assert_close((total, nll), (expected, expected_nll), rtol=1e-5, atol=1e-3)
+    wanted = torch.autograd.grad(expected, [hidden, weight])
+    found = torch.autograd.grad(total, [hidden, weight])
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    assert not found[0][0, gold == PAD].any()
 
 
 @needs_triton
