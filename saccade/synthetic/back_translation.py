@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 from saccade.config import CleaningConfig
-from saccade.data.corpora import Corpus, open_corpora
+from saccade.data.corpora import Corpus, expanded, open_corpora
 from saccade.data.pairs import Pair
 from saccade.display import Display
 from saccade.errors import SaccadeError
+from saccade.files import alone
 from saccade.folder import WEIGHTS, load
 from saccade.synthetic.files import names_of
 from saccade.synthetic.job import Made, Make, file_mark, run_job
@@ -42,24 +43,25 @@ def back_translate(
     folders = [reverse] if isinstance(reverse, str | Path) else list(reverse)
     mark = {
         "reverse": [file_mark(Path(folder) / WEIGHTS) for folder in folders],
-        "text": [file_mark(file) for file in files],
+        "text": [file_mark(file) for file in expanded(files, monolingual=True)],
         "tag": tag,
         "clean": clean,
         "search": search,
     }
     data = translator.config.data
     corpora: list[Corpus] = open_corpora(files, monolingual=True)
-    return run_job(
-        corpora,
-        _write_sources(Pipeline(translator, **search)),
-        names_of(Path(out), data.target, data.source),
-        Path(out),
-        mark,
-        what="back-translating",
-        cleaning=CleaningConfig(enabled=clean, drop_duplicates=False),
-        prefix=f"{tag} " if tag else "",
-        display=display or Display(),
-    )
+    with alone(out, "choose another --out"):
+        return run_job(
+            corpora,
+            _write_sources(Pipeline(translator, **search)),
+            names_of(Path(out), data.target, data.source),
+            Path(out),
+            mark,
+            what="back-translating",
+            cleaning=CleaningConfig(enabled=clean, drop_duplicates=False),
+            prefix=f"{tag} " if tag else "",
+            display=display or Display(),
+        )
 
 
 def _write_sources(pipeline: Pipeline) -> Make:
