@@ -89,6 +89,19 @@ def test_fine_tuning_keeps_the_model_and_says_what_it_cannot_change(tmp_path):
     assert (kept.model.norm, kept.model.attention_dropout) == ("post", 0.3)
     with pytest.raises(SaccadeError, match=r"model\.activation='gelu' cannot be had with --from"):
         tuned_from(settings_from(["model.activation=gelu"]), base, tmp_path)
+    with pytest.raises(SaccadeError, match=r"model\.norm='pre' cannot be had with --from .* has 'post'"):
+        tuned_from(settings_from(["model.norm=pre"]), base, tmp_path)  # though it is the default
+
+
+def test_a_fine_tuning_goes_on_with_the_dropout_it_was_begun_with(tmp_path, second, tiny):
+    tuned = [value for value in tiny if not value.startswith("model.")] + ["data.old_valid_pairs=0"]
+    out = {"out": tmp_path / "run", "start_from": second, "quiet": True}
+    train(*tuned, "model.dropout=0.25", "training.max_steps=2", **out)
+    with pytest.raises(
+        SaccadeError, match=r"was started with model\.dropout=0\.25, now it is 0\.5; give the old value"
+    ):
+        train(*tuned, "model.dropout=0.5", "training.max_steps=4", **out)
+    assert train(*tuned, "training.max_steps=4", **out).config.model.dropout == 0.25
 
 
 @pytest.mark.parametrize("setting", ["model.family=rnn", "model.width=64"])

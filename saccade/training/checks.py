@@ -101,9 +101,8 @@ def check_together(config: Config) -> None:
 
 
 def check_tuning(config: Config, base: Path | None) -> None:
-    """Refuse settings of fine-tuning where nothing is fine-tuned, and those of another model than `base` has."""
+    """Refuse settings of fine-tuning where nothing is fine-tuned."""
     if base is not None:
-        tuned_from(config, Config.load(base / CONFIG), base)
         return
     data, tokenizer, training = config.data, config.tokenizer, config.training
     given = {
@@ -150,10 +149,10 @@ def check_directions(config: Config, given: Tokenizers | None) -> None:
 
 def tuned_from(config: Config, base: Config, folder: Path) -> Config:
     """Settings with the model of the folder that is fine-tuned; only its dropout may be another."""
-    kept, given = base.model.model_dump(), config.model.model_dump()
-    fresh = type(config.model)(family=config.model.family).model_dump() | {"family": Config().model.family}
+    kept, given = base.model.model_dump(), config.model.model_dump(exclude_unset=True)
+    unsaid = {"family": Config().model.family}
     for key, value in given.items():
-        if value == fresh[key] or value is None or value == kept.get(key):
+        if value is None or value in (kept.get(key), unsaid.get(key)):
             continue
         if not key.endswith("dropout"):
             raise SaccadeError(
@@ -177,7 +176,9 @@ def resumable(config: Config, folder: Path, tuned: bool) -> Config:
         before["training"]["r_drop"] = 0.0
     if before["training"].get("unpadded") is None:  # … and before batches could go without padding
         before["training"]["unpadded"] = False
-    for section in ("data", "training") if tuned else ("data", "tokenizer", "model", "training"):
+    if tuned:
+        now["model"] = tuned_from(config, Config.of(before), folder).model.model_dump()
+    for section in ("data", "model", "training") if tuned else ("data", "tokenizer", "model", "training"):
         for key, value in now[section].items():
             known = before[section].get(key)
             if value is None:
