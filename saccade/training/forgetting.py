@@ -103,8 +103,8 @@ def report_forgetting(config: Config, translator: Translator, base: Path, displa
         c.significant and c.difference < 0 for c in comparisons
     )
     if worse:
-        # A stream has no whole corpus to draw from, and is refused a share.
-        how = "as one of data.mixture" if data.stream else f"data.replay_share, now {share_of(data):g}"
+        # A stream and a mixture are refused a share.
+        how = "as one of data.mixture" if data.stream or data.mixture else f"data.replay_share, now {share_of(data):g}"
         display.say(
             f"  something was forgotten: mix more of the old corpus in ({how}), or lower training.learning_rate"
         )
