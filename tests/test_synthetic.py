@@ -187,6 +187,15 @@ def test_sources_alone_are_enough(trained, corpus, tmp_path):
         distill(trained, corpus[:1], tmp_path / "other", interpolate="chrf", display=QUIET)
 
 
+def test_a_language_model_neither_teaches_nor_translates_back(trained, corpus, tmp_path, tiny):
+    few = [setting for setting in tiny if not setting.startswith("model.")]
+    small = ("model.family=lm", "model.width=18", "model.embedding=18", "training.max_steps=1")
+    saccade.train(corpus[0], *few, *small, "data.valid_pairs=2", out=tmp_path / "lm", quiet=True)
+    for write in (distill, back_translate):
+        with pytest.raises(SaccadeError, match=r"lm: is a language model, which translates nothing"):
+            write(tmp_path / "lm", corpus[:1], tmp_path / "made.jsonl", display=QUIET)
+
+
 def test_what_was_made_is_trained_on_as_it_is(trained, corpus, tmp_path, tiny):
     made = distill(trained, corpus, tmp_path / "made", display=QUIET, **SHORT)
     few = [setting for setting in tiny if "valid_pairs" not in setting]

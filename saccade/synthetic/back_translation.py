@@ -10,9 +10,9 @@ from saccade.data.pairs import Pair
 from saccade.display import Display
 from saccade.errors import SaccadeError
 from saccade.files import alone
-from saccade.folder import WEIGHTS, load
+from saccade.folder import WEIGHTS
 from saccade.synthetic.files import names_of
-from saccade.synthetic.job import Made, Make, file_mark, run_job
+from saccade.synthetic.job import Made, Make, file_mark, load_writer, run_job
 from saccade.text.pipeline import Pipeline
 
 TAG = "<BT>"
@@ -39,7 +39,7 @@ def back_translate(
     """
     if tag and tag.split() != [tag]:
         raise SaccadeError(f"--tag {tag!r}: is not one word; choose one without white space, such as {TAG}")
-    translator = load(reverse, device, engine=engine)
+    translator = load_writer(reverse, device, engine)
     folders = [reverse] if isinstance(reverse, str | Path) else list(reverse)
     mark = {
         "reverse": [file_mark(Path(folder) / WEIGHTS) for folder in folders],

@@ -12,9 +12,9 @@ from saccade.data.pairs import Corpus, Pair
 from saccade.display import Display
 from saccade.errors import SaccadeError
 from saccade.files import alone
-from saccade.folder import WEIGHTS, load
+from saccade.folder import WEIGHTS
 from saccade.synthetic.files import names_of
-from saccade.synthetic.job import Made, Make, file_mark, run_job
+from saccade.synthetic.job import Made, Make, file_mark, load_writer, run_job
 from saccade.text.pipeline import Pipeline
 from saccade.translator import Translation, Translator
 
@@ -62,7 +62,7 @@ def distill(
     Several folders are an ensemble. One text file is sources alone. Other keywords are settings of the search.
     """
     display = display or Display()
-    translator = load(teacher, device, engine=engine)
+    translator = load_writer(teacher, device, engine)
     corpora = _corpora(files, translator, needs_references=interpolate is not None or least > 0)
     folders = [teacher] if isinstance(teacher, str | Path) else list(teacher)
     source, target = translator.config.data.source, translator.config.data.target
