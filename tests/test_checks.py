@@ -83,6 +83,18 @@ def test_a_run_cannot_throw_away_what_it_starts_from(tmp_path, trained, tiny):
     assert (tmp_path / "run" / "model.safetensors").exists()
 
 
+def test_a_run_cannot_throw_away_the_corpus_that_it_is_to_read(tmp_path, trained, tiny):
+    shutil.copytree(trained, tmp_path / "run")
+    corpus = tmp_path / "run" / "pairs.tsv"
+    corpus.write_text("one\teins\ntwo\tzwei\n" * 20)
+    for arguments in ([corpus], [tmp_path / "run" / "*.tsv"]):
+        with pytest.raises(
+            SaccadeError, match=rf"{corpus}: lies in {tmp_path / 'run'}, which --restart would throw away"
+        ):
+            train(*map(str, arguments), *tiny, out=tmp_path / "run", restart=True, quiet=True)
+    assert corpus.exists()
+
+
 def test_fine_tuning_keeps_the_model_and_says_what_it_cannot_change(tmp_path):
     base = settings_from(["model.size=tiny", "model.norm=post"])
     kept = tuned_from(settings_from(["model.attention_dropout=0.3"]), base, tmp_path)

@@ -218,13 +218,17 @@ def fingerprint(config: Config, tokenizers: Tokenizers | None, strictly: bool = 
     Of a stream's files the names are enough, unless `strictly`: one may be found damaged after days, and be mended.
     """
     data = config.data
-    mixed = [name for item in data.mixture for name in (*item.train, *item.valid)]
-    names = expanded([*data.train, *data.valid, *data.replay, *mixed], monolingual=True)
     loosely = {} if strictly else _streamed(data)
-    files = [[name] if name in loosely else [name, *_state_of(name)] for name in names]
+    files = [[name] if name in loosely else [name, *_state_of(name)] for name in files_of(data)]
     sizes = None if tokenizers is None else [tokenizers.source.size, tokenizers.target.size, tokenizers.joint]
     settings = [data.model_dump(mode="json"), config.tokenizer.model_dump(mode="json"), files, sizes]
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
+
+
+def files_of(data: DataConfig) -> list[str]:
+    """All files that a corpus is prepared from."""
+    mixed = [name for item in data.mixture for name in (*item.train, *item.valid)]
+    return expanded([*data.train, *data.valid, *data.replay, *mixed], monolingual=True)
 
 
 def _streamed(data: DataConfig) -> dict[str, list[int]]:

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from saccade.config import Config
+from saccade.data.prepare import files_of
 from saccade.data.store import Store
 from saccade.data.tokenizers import Tokenizers
 from saccade.errors import SaccadeError
@@ -36,8 +37,11 @@ def check_folder(folder: Path, config: Config, restart: bool, base: Path | None)
             raise SaccadeError(
                 f"{folder}: is not a folder that Saccade made; --restart would throw it away; empty it first"
             )
-        if base is not None and base.resolve() == folder.resolve():
+        if base is not None and base.resolve().is_relative_to(folder.resolve()):
             raise SaccadeError(f"--from {base} --restart would throw away what it starts from; choose another --out")
+        for name in [*files_of(config.data), *config.data.old_valid]:
+            if Path(name).is_file() and Path(name).resolve().is_relative_to(folder.resolve()):
+                raise SaccadeError(f"{name}: lies in {folder}, which --restart would throw away; move it out of there")
         return
     if not ours:
         raise SaccadeError(f"{folder}: holds files that are not Saccade's; choose another --out")
