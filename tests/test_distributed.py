@@ -128,6 +128,24 @@ def test_a_worker_that_is_killed_is_replaced_and_nothing_is_lost(tmp_path: Path,
             assert torch.equal(weight, other)
 
 
+def test_a_launcher_that_is_killed_leaves_nobody_at_work_and_nothing_is_lost(tmp_path: Path, tiny: list[str]) -> None:
+    out = tmp_path / "run"
+    settings = [*tiny, *SHORT, "training.max_steps=100000", "training.validate_every=50000"]
+    line = [sys.executable, "-m", "saccade", "train", *settings, "--devices", "2", "--out", str(out)]
+    run = subprocess.Popen(line, stderr=subprocess.DEVNULL)
+    wait_for(lambda: steps_of(out) >= 10, run)
+    workers = psutil.Process(run.pid).children()
+    run.kill()
+    run.wait()
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    for process in alive:
+        process.kill()
+    assert not alive
+    place = checkpoint.latest(out / "resume")
+    assert place is not None
+    assert checkpoint.read_progress(place)["step"] >= 10
+
+
 @pytest.mark.parametrize("how", ["frozen", "stuck"])
 def test_a_rank_that_hangs_is_named_with_its_place(how: str, tmp_path: Path, tiny: list[str], start: Start) -> None:
     out = tmp_path / "run"
