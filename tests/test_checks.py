@@ -83,12 +83,37 @@ def test_a_run_cannot_throw_away_what_it_starts_from(tmp_path, trained, tiny):
     assert (tmp_path / "run" / "model.safetensors").exists()
 
 
+def test_a_run_cannot_throw_away_the_corpus_that_it_is_to_read(tmp_path, trained, tiny):
+    shutil.copytree(trained, tmp_path / "run")
+    corpus = tmp_path / "run" / "pairs.tsv"
+    corpus.write_text("one\teins\ntwo\tzwei\n" * 20)
+    for arguments in ([corpus], [tmp_path / "run" / "*.tsv"]):
+        with pytest.raises(
+            SaccadeError, match=rf"{corpus}: lies in {tmp_path / 'run'}, which --restart would throw away"
+        ):
+            train(*map(str, arguments), *tiny, out=tmp_path / "run", restart=True, quiet=True)
+    assert corpus.exists()
+
+
 def test_fine_tuning_keeps_the_model_and_says_what_it_cannot_change(tmp_path):
     base = settings_from(["model.size=tiny", "model.norm=post"])
     kept = tuned_from(settings_from(["model.attention_dropout=0.3"]), base, tmp_path)
     assert (kept.model.norm, kept.model.attention_dropout) == ("post", 0.3)
     with pytest.raises(SaccadeError, match=r"model\.activation='gelu' cannot be had with --from"):
         tuned_from(settings_from(["model.activation=gelu"]), base, tmp_path)
+    with pytest.raises(SaccadeError, match=r"model\.norm='pre' cannot be had with --from .* has 'post'"):
+        tuned_from(settings_from(["model.norm=pre"]), base, tmp_path)  # though it is the default
+
+
+def test_a_fine_tuning_goes_on_with_the_dropout_it_was_begun_with(tmp_path, second, tiny):
+    tuned = [value for value in tiny if not value.startswith("model.")] + ["data.old_valid_pairs=0"]
+    out = {"out": tmp_path / "run", "start_from": second, "quiet": True}
+    train(*tuned, "model.dropout=0.25", "training.max_steps=2", **out)
+    with pytest.raises(
+        SaccadeError, match=r"was started with model\.dropout=0\.25, now it is 0\.5; give the old value"
+    ):
+        train(*tuned, "model.dropout=0.5", "training.max_steps=4", **out)
+    assert train(*tuned, "training.max_steps=4", **out).config.model.dropout == 0.25
 
 
 @pytest.mark.parametrize("setting", ["model.family=rnn", "model.width=64"])

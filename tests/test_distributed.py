@@ -23,6 +23,7 @@ from torch import Tensor
 
 import saccade
 from saccade import SaccadeError, api
+from saccade.config import TrainingConfig
 from saccade.data.batching import Batcher
 from saccade.distributed import launch as launching
 from saccade.distributed.launch import VERDICT, work
@@ -127,6 +128,24 @@ def test_a_worker_that_is_killed_is_replaced_and_nothing_is_lost(tmp_path: Path,
             assert torch.equal(weight, other)
 
 
+def test_a_launcher_that_is_killed_leaves_nobody_at_work_and_nothing_is_lost(tmp_path: Path, tiny: list[str]) -> None:
+    out = tmp_path / "run"
+    settings = [*tiny, *SHORT, "training.max_steps=100000", "training.validate_every=50000"]
+    line = [sys.executable, "-m", "saccade", "train", *settings, "--devices", "2", "--out", str(out)]
+    run = subprocess.Popen(line, stderr=subprocess.DEVNULL)
+    wait_for(lambda: steps_of(out) >= 10, run)
+    workers = psutil.Process(run.pid).children()
+    run.kill()
+    run.wait()
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    for process in alive:
+        process.kill()
+    assert not alive
+    place = checkpoint.latest(out / "resume")
+    assert place is not None
+    assert checkpoint.read_progress(place)["step"] >= 10
+
+
 @pytest.mark.parametrize("how", ["frozen", "stuck"])
 def test_a_rank_that_hangs_is_named_with_its_place(how: str, tmp_path: Path, tiny: list[str], start: Start) -> None:
     out = tmp_path / "run"
@@ -181,6 +200,30 @@ def test_what_is_refused_is_said_by_one_rank_and_not_tried_again(
     monkeypatch.setattr(sys, "argv", ["saccade", "train", "gone.en", "gone.de", "--out", str(out)])
     work()  # ends well, as far as torchrun can see
     assert (tmp_path / "verdict").read_text() == "2"
+
+
+@pytest.mark.parametrize("what", ["a loss", "a file"])
+def test_what_breaks_for_all_ranks_is_said_by_one(what: str, tmp_path: Path, tiny: list[str]) -> None:
+    settings = [*tiny, *SHORT, "training.max_steps=60"]
+    if what == "a loss":
+        settings += ["training.learning_rate=1e30", "training.clip_norm=0", "training.schedule=constant"]
+    else:
+        lines = [f"{number} {word}\t{word} {number}\n".encode() for number in range(150) for word in ("one", "two")]
+        for name in "ab":
+            (tmp_path / f"{name}.tsv").write_bytes(b"".join([*lines, b"\xff\tbad\n"]))
+        settings += [f"data.train=[{tmp_path}/a.tsv,{tmp_path}/b.tsv]", "data.stream=true", "data.stream_sample=100"]
+    line = [sys.executable, "-m", "saccade", "train", *settings, "--devices", "2", "--out", str(tmp_path / "run")]
+    ended = subprocess.run(line, capture_output=True, text=True, timeout=240, check=False)
+    assert ended.returncode == 2
+    expected = "training broke at step" if what == "a loss" else "not UTF-8"
+    assert ended.stderr.count("error: ") == ended.stderr.count(expected) == 1, ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+def test_the_rank_that_saw_numbers_break_says_which(start: Start, tmp_path: Path) -> None:
+    ranks = start_ranks(start, 3, out=tmp_path / "run", target=as_witness)
+    assert ends(ranks) == [0, 0, 0]
+    assert [said(tmp_path / "run", rank) for rank in range(3)] == ["rank 1 saw it, '' saw it\n"] * 3
 
 
 def test_a_disk_that_fills_up_is_said_once_and_not_tried_again(tmp_path: Path, tiny: list[str]) -> None:
@@ -268,17 +311,30 @@ def as_stuck_rank(rank: int, *rest: Any, **keywords: Any) -> None:
     as_rank(rank, *rest, **keywords)
 
 
+def as_witness(rank: int, size: int, port: int, out: Path) -> None:
+    """Two of the ranks have seen something, then none has."""
+    begin_rank(rank, size, port, out)
+    world = Ranks.join(TrainingConfig())
+    print(f"{world.any_word(f'rank {rank}' if rank else '')} saw it, {world.any_word('')!r} saw it", file=sys.stderr)
+    world.close()
+    world.leave()
+
+
 def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("localhost", 0))
         return int(listener.getsockname()[1])
 
 
-def as_rank(rank: int, size: int, port: int, *settings: str, out: Path, start_from: Path | None = None) -> None:
+def begin_rank(rank: int, size: int, port: int, out: Path) -> None:
     """What torchrun does for each process: tell it by its environment who it is."""
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(size), "LOCAL_WORLD_SIZE": str(size)}
     os.environ |= {"MASTER_ADDR": "localhost", "MASTER_PORT": str(port)}
     os.dup2(os.open(out.parent / f"{out.name}-{rank}.err", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+
+
+def as_rank(rank: int, size: int, port: int, *settings: str, out: Path, start_from: Path | None = None) -> None:
+    begin_rank(rank, size, port, out)
     try:
         translator = api.train(*settings, out=out, start_from=start_from)
     except SaccadeError as error:

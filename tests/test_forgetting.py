@@ -106,6 +106,16 @@ def test_training_on_other_pairs_forgets_and_a_replay_forgets_less(trained, tiny
     assert gained[1] < 0.5 * gained[0]
 
 
+@pytest.mark.parametrize("how", ["a stream", "a mixture"])
+def test_what_helps_against_forgetting_is_something_the_run_can_do(how, trained, tiny, corpus, tmp_path, command):
+    steps = ("training.max_steps=30", "training.learning_rate=0.005", "search.beam=1")
+    two = f"[{{train: [{corpus}], tag: <a>}}, {{train: [{corpus}], tag: <b>}}]"
+    data = (corpus, "data.stream=true") if how == "a stream" else (f"data.mixture={two}",)
+    done = command("train", *data, *tiny, *steps, "--from", trained, "--out", tmp_path / "run")
+    assert done.status == 0, done.err
+    assert "something was forgotten: mix more of the old corpus in (as one of data.mixture), or lower" in done.err
+
+
 def test_a_run_that_hardly_moves_has_forgotten_nothing_and_says_what_it_measured(
     trained, tiny, corpus, tmp_path, command
 ):

@@ -73,6 +73,20 @@ def test_an_address_where_nothing_listens_is_refused_at_once(monkeypatch: pytest
             on_ray(address).__enter__()
 
 
+@pytest.mark.parametrize("kind", [ConnectionError, importlib.import_module("ray").exceptions.AuthenticationError])
+def test_a_cluster_that_wants_a_token_is_told_from_one_that_is_not_there(kind, monkeypatch) -> None:
+    ray = importlib.import_module("ray")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+
+    def init(**_: object) -> None:
+        raise kind("Failed to connect to Ray cluster")
+
+    monkeypatch.setattr(ray, "init", init)
+    remedy = r"--ray=auto: no cluster answers there \(Failed to connect to Ray cluster\); .* RAY_AUTH_MODE=token"
+    with pytest.raises(SaccadeError, match=remedy):
+        on_ray("auto").__enter__()
+
+
 def test_what_a_user_can_mend_is_said_as_it_is_here():
     with on_ray("local") as joined, pytest.raises(SaccadeError, match=r"^77 is refused; take another$"):
         list(joined.map(Times(3), range(70, 80)))

@@ -289,6 +289,25 @@ def test_a_run_stopped_in_a_window_goes_on_with_the_very_pairs_and_other_workers
     assert kept[0]["window"] > 0
 
 
+def test_a_run_that_met_a_damaged_file_goes_on_once_it_is_mended(tmp_path, tiny, command):
+    put(tmp_path / "shards", "jsonl")
+    shard = tmp_path / "shards" / "part-3.jsonl.gz"
+    files = ["train", tmp_path / "shards", *tiny, *STREAMED, *SHORT, "training.max_steps=130", "data.stream_sample=30"]
+    assert command(*files, "--out", tmp_path / "whole").status == 0
+    whole = shard.read_bytes()
+    shard.write_bytes(gzip.compress(gzip.decompress(whole)[:-5]))
+    done = command(*files, "--out", tmp_path / "run")
+    assert done.status == 2
+    assert f"error: {shard}, line 52: " in done.err
+    assert checkpoint.latest(tmp_path / "run" / "resume") is not None
+    shard.write_bytes(whole)
+    done = command(*files, "--out", tmp_path / "run")
+    assert done.status == 0, done.err
+    assert f"stream: {shard} changed since the run began, which goes on with what is there now" in done.err
+    assert weights(tmp_path / "whole") == weights(tmp_path / "run")
+    assert command(*files, "--out", tmp_path / "run", "data.stream_window=71").status == 2
+
+
 def test_a_streamed_run_prepares_a_sample_and_says_what_it_is(tmp_path, places, tiny, command):
     done = command(
         "train", *places["text"], *tiny, *STREAMED, *SHORT, "training.max_steps=4", "--out", tmp_path / "run"

@@ -13,6 +13,7 @@ from saccade.data.replay import StoredPairs
 from saccade.data.tokenizers import Tokenizers
 from saccade.display import Display
 from saccade.errors import SaccadeError
+from saccade.files import alone
 from saccade.synthetic import job
 from saccade.synthetic.back_translation import back_translate
 from saccade.synthetic.distillation import distill, likeness
@@ -138,6 +139,28 @@ def test_a_job_is_not_gone_on_with_under_other_settings(trained, corpus, tmp_pat
         distill(trained, corpus, tmp_path / "made", display=QUIET, **SHORT)
 
 
+def test_files_of_a_pattern_that_are_others_than_before_are_not_gone_on_with(trained, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(job, "WINDOW", 6)
+    for write, what, pattern in ((distill, "corpus", "in*.en"), (back_translate, "text", "in*.de")):
+        out = tmp_path / f"{what}.jsonl"
+        with pytest.raises(KeyboardInterrupt):
+            write(trained, [str(tmp_path / pattern)], out, display=Stopped(9), **SHORT)
+        (tmp_path / pattern.replace("*", "0")).write_text("a line that comes first\n")
+        with pytest.raises(SaccadeError, match=f"begun with {what}="):
+            write(trained, [str(tmp_path / pattern)], out, display=QUIET, **SHORT)
+
+
+@pytest.mark.parametrize("write", [distill, back_translate])
+def test_two_jobs_do_not_write_the_same_files(trained, corpus, tmp_path, write):
+    out = tmp_path / "made.jsonl"
+    with (
+        alone(out, "wait"),
+        pytest.raises(SaccadeError, match=r"made\.jsonl: process \d+ is at work there; .* choose another --out"),
+    ):
+        write(trained, corpus[:1], out, display=QUIET, **SHORT)
+    write(trained, corpus[:1], out, display=QUIET, **SHORT)
+
+
 def test_a_damaged_partial_file_is_named(trained, corpus, tmp_path, monkeypatch):
     monkeypatch.setattr(job, "WINDOW", 6)
     with pytest.raises(KeyboardInterrupt):
@@ -162,6 +185,15 @@ def test_sources_alone_are_enough(trained, corpus, tmp_path):
     assert lines(tmp_path / "alone.de") == lines(tmp_path / "pairs.de")
     with pytest.raises(SaccadeError, match=r"sources alone.*give the target file"):
         distill(trained, corpus[:1], tmp_path / "other", interpolate="chrf", display=QUIET)
+
+
+def test_a_language_model_neither_teaches_nor_translates_back(trained, corpus, tmp_path, tiny):
+    few = [setting for setting in tiny if not setting.startswith("model.")]
+    small = ("model.family=lm", "model.width=18", "model.embedding=18", "training.max_steps=1")
+    saccade.train(corpus[0], *few, *small, "data.valid_pairs=2", out=tmp_path / "lm", quiet=True)
+    for write in (distill, back_translate):
+        with pytest.raises(SaccadeError, match=r"lm: is a language model, which translates nothing"):
+            write(tmp_path / "lm", corpus[:1], tmp_path / "made.jsonl", display=QUIET)
 
 
 def test_what_was_made_is_trained_on_as_it_is(trained, corpus, tmp_path, tiny):

@@ -87,7 +87,8 @@ def prepare(
     mark = fingerprint(config, tokenizers)
     if record.exists():
         known = read_json(record, "remove it to prepare the data again")
-        if known["fingerprint"] == mark:
+        if known["fingerprint"] in (mark, fingerprint(config, tokenizers, strictly=True)):
+            _say_mended(known.get("streamed", {}), _streamed(config.data), display)
             resolved = config.with_changes(known["choices"])
             learned = Tokenizers.load(folder)
             before = known.get("from", {})
@@ -185,6 +186,7 @@ def _prepare(
     summary |= {} if corpus is None else {"train_pairs": corpus.pairs, "sampled": pairs, "held_out": bool(held_out)}
     known = {"fingerprint": mark, "choices": choices, "reasons": reasons, "report": summary}
     known |= {} if base is None else {"from": _named(base)}
+    known |= {} if corpus is None else {"streamed": _streamed(config.data)}
     write_text(folder / "prepared.json", json.dumps(known, indent=1))
     return Prepared(
         config.with_changes(choices), tokenizers, Store(folder / "train"), Store(folder / "valid"), summary, reasons
@@ -210,17 +212,44 @@ def check_corpora(data: DataConfig) -> None:
                 next(iter(corpus))
 
 
-def fingerprint(config: Config, tokenizers: Tokenizers | None) -> str:
-    """Changes when anything that preparing depends on does: settings, files, the tokenizer given."""
-    files = []
+def fingerprint(config: Config, tokenizers: Tokenizers | None, strictly: bool = False) -> str:
+    """Changes when anything that preparing depends on does: settings, files, the tokenizer given.
+
+    Of a stream's files the names are enough, unless `strictly`: one may be found damaged after days, and be mended.
+    """
     data = config.data
-    mixed = [name for item in data.mixture for name in (*item.train, *item.valid)]
-    for name in expanded([*data.train, *data.valid, *data.replay, *mixed], monolingual=True):
-        path = Path(name)
-        files.append([name, path.stat().st_size, path.stat().st_mtime_ns] if path.is_file() else [name])
+    loosely = {} if strictly else _streamed(data)
+    files = [[name] if name in loosely else [name, *_state_of(name)] for name in files_of(data)]
     sizes = None if tokenizers is None else [tokenizers.source.size, tokenizers.target.size, tokenizers.joint]
     settings = [data.model_dump(mode="json"), config.tokenizer.model_dump(mode="json"), files, sizes]
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
+
+
+def files_of(data: DataConfig) -> list[str]:
+    """All files that a corpus is prepared from."""
+    mixed = [name for item in data.mixture for name in (*item.train, *item.valid)]
+    return expanded([*data.train, *data.valid, *data.replay, *mixed], monolingual=True)
+
+
+def _streamed(data: DataConfig) -> dict[str, list[int]]:
+    """The files of a stream, each with its size and time."""
+    files = [*data.train, *(name for item in data.mixture for name in item.train)] if data.stream else []
+    return {name: _state_of(name) for name in expanded(files, monolingual=True)}
+
+
+def _state_of(name: str) -> list[int]:
+    path = Path(name)
+    return [path.stat().st_size, path.stat().st_mtime_ns] if path.is_file() else []
+
+
+def _say_mended(before: dict[str, list[int]], now: dict[str, list[int]], display: Display) -> None:
+    other = [name for name, state in before.items() if now.get(name) != state]
+    more = f" and {len(other) - 1:,} more" if other[1:] else ""
+    if other:
+        display.say(
+            f"stream: {other[0]}{more} changed since the run began, which goes on with what is there now, and with the "
+            "vocabulary and the validation set that it has; --restart begins again"
+        )
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,10 @@
 """`saccade train --devices N`: torchrun's launcher in this process, a worker for each device, restarts included."""
 
 import os
+import signal
 import sys
 import tempfile
+import threading
 import time
 import uuid
 from collections.abc import Iterator
@@ -89,5 +91,18 @@ def work() -> None:
             time.sleep(0.1)
 
 
+def _stop_with_launcher() -> None:
+    """If the launcher is killed, stop as if asked to (a step is finished and saved), rather than go on unseen."""
+    launcher = os.getppid()
+
+    def look() -> None:
+        while os.getppid() == launcher:
+            time.sleep(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=look, name="saccade-launcher", daemon=True).start()
+
+
 if __name__ == "__main__":
+    _stop_with_launcher()
     work()

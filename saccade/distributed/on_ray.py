@@ -61,11 +61,17 @@ def on_ray(address: str) -> Iterator["Cluster"]:
         try:
             _check_reached(address)
             ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-        except (OSError, ValueError, RuntimeError) as error:
-            reason = (str(error).splitlines() or [type(error).__name__])[0]
+        except (OSError, ValueError, RuntimeError, ray.exceptions.AuthenticationError) as error:
+            reason = (str(error).splitlines() or [type(error).__name__])[0].partition(". ")[0]
+            remedy = "start one with `ray start --head`"
+            if not isinstance(error, ConnectionRefusedError):  # Ray says no more of a cluster that shuts us out
+                remedy += (
+                    ", join one that wants a token (Ray's do where ~/.ray/auth_token is) with RAY_AUTH_MODE=token and "
+                    "that token there or in RAY_AUTH_TOKEN"
+                )
             raise SaccadeError(
-                f"--ray={address}: no cluster answers there ({reason}); start one with `ray start --head`, or give "
-                "--ray alone to use this machine"
+                f"--ray={address}: no cluster answers there ({reason}); {remedy}, or give --ray alone to use this "
+                "machine"
             ) from None
     logging.getLogger("ray.data").setLevel(logging.ERROR)
     context = data.DataContext.get_current()

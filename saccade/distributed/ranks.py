@@ -6,6 +6,7 @@ many tokens a step has must not make a GPU wait.
 
 import json
 import os
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -28,6 +29,7 @@ from saccade.training import checkpoint
 
 # Hangs are the watchdog's to see, which knows that a rank at work alone is not one: the library's own limit stays away.
 FOR_EVER = timedelta(days=30)
+HEARD = 1.0  # seconds in which a process has said why the run ends
 
 
 class Ranks(World):
@@ -111,12 +113,19 @@ class Ranks(World):
         return wishes > 0, clock
 
     def from_first(self, facts: dict[str, Any]) -> dict[str, Any]:
-        said = list(json.dumps(facts).encode()) if self.is_first else []
-        length = torch.tensor([len(said)])
-        dist.broadcast(length, 0)
-        letters = torch.tensor(said or [0] * int(length), dtype=torch.uint8)
-        dist.broadcast(letters, 0)
-        return dict(json.loads(bytes(letters.tolist())))
+        return self._said_by(0, facts)
+
+    def any_word(self, word: str) -> str:
+        # Of ranks with nothing to say, the first says that.
+        speaker = (self.size - self.most(self.size - self.rank if word else 0)) % self.size
+        return str(self._said_by(speaker, {"word": word})["word"])
+
+    def speaks(self) -> bool:
+        with suppress(RuntimeError):  # the store is gone, and who kept it
+            if self.watchdog.store.add("speakers", 1) > 1:
+                time.sleep(HEARD)  # torchrun ends the others as soon as one has ended
+                return False
+        return True
 
     def seed(self, seed: int, step: int) -> None:
         # Odd multipliers keep (seed, step, rank) apart; a resumed step draws what it drew, on the same number of ranks.
@@ -155,6 +164,14 @@ class Ranks(World):
         self.watchdog.stop()
         if dist.is_initialized():
             dist.destroy_process_group()
+
+    def _said_by(self, rank: int, facts: dict[str, Any]) -> dict[str, Any]:
+        said = list(json.dumps(facts).encode()) if self.rank == rank else []
+        length = torch.tensor([len(said)])
+        dist.broadcast(length, rank)
+        letters = torch.tensor(said or [0] * int(length), dtype=torch.uint8)
+        dist.broadcast(letters, rank)
+        return dict(json.loads(bytes(letters.tolist())))
 
     def _reduced(self, numbers: list[Any], kind: torch.dtype, how: Any = dist.ReduceOp.SUM) -> Tensor:
         tensor = torch.tensor(numbers, dtype=kind)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from saccade.config import TrainingConfig
+from saccade.errors import SaccadeError
 from saccade.training import checkpoint
 
 ModelT = TypeVar("ModelT", bound=nn.Module)
@@ -79,6 +80,14 @@ class World:
     def from_first(self, facts: dict[str, Any]) -> dict[str, Any]:
         """What the first rank says (JSON)."""
         return facts
+
+    def any_word(self, word: str) -> str:
+        """What the first rank with something to say says."""
+        return word
+
+    def speaks(self) -> bool:
+        """Whether it falls to this process to say why a run ends: one does, and the others give it time."""
+        return True
 
     def seed(self, seed: int, step: int) -> None:
         """Give each rank random numbers of its own for a step, the same whenever it is taken."""
@@ -146,5 +155,9 @@ def join(settings: TrainingConfig) -> Iterator[World]:
     world = Ranks.join(settings)
     try:
         yield world
+    except (SaccadeError, OSError):
+        if not world.speaks():
+            raise SystemExit(2) from None
+        raise
     finally:
         world.leave()

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from saccade.config import CleaningConfig
-from saccade.data.corpora import Corpus, open_corpora
+from saccade.data.corpora import Corpus, expanded, open_corpora
 from saccade.data.pairs import Pair
 from saccade.display import Display
 from saccade.errors import SaccadeError
-from saccade.folder import WEIGHTS, load
+from saccade.files import alone
+from saccade.folder import WEIGHTS
 from saccade.synthetic.files import names_of
-from saccade.synthetic.job import Made, Make, file_mark, run_job
+from saccade.synthetic.job import Made, Make, file_mark, load_writer, run_job
 from saccade.text.pipeline import Pipeline
 
 TAG = "<BT>"
@@ -38,28 +39,29 @@ def back_translate(
     """
     if tag and tag.split() != [tag]:
         raise SaccadeError(f"--tag {tag!r}: is not one word; choose one without white space, such as {TAG}")
-    translator = load(reverse, device, engine=engine)
+    translator = load_writer(reverse, device, engine)
     folders = [reverse] if isinstance(reverse, str | Path) else list(reverse)
     mark = {
         "reverse": [file_mark(Path(folder) / WEIGHTS) for folder in folders],
-        "text": [file_mark(file) for file in files],
+        "text": [file_mark(file) for file in expanded(files, monolingual=True)],
         "tag": tag,
         "clean": clean,
         "search": search,
     }
     data = translator.config.data
     corpora: list[Corpus] = open_corpora(files, monolingual=True)
-    return run_job(
-        corpora,
-        _write_sources(Pipeline(translator, **search)),
-        names_of(Path(out), data.target, data.source),
-        Path(out),
-        mark,
-        what="back-translating",
-        cleaning=CleaningConfig(enabled=clean, drop_duplicates=False),
-        prefix=f"{tag} " if tag else "",
-        display=display or Display(),
-    )
+    with alone(out, "choose another --out"):
+        return run_job(
+            corpora,
+            _write_sources(Pipeline(translator, **search)),
+            names_of(Path(out), data.target, data.source),
+            Path(out),
+            mark,
+            what="back-translating",
+            cleaning=CleaningConfig(enabled=clean, drop_duplicates=False),
+            prefix=f"{tag} " if tag else "",
+            display=display or Display(),
+        )
 
 
 def _write_sources(pipeline: Pipeline) -> Make:

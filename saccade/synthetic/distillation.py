@@ -6,14 +6,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 from saccade.config import CleaningConfig
-from saccade.data.corpora import TargetCorpus, is_text, open_corpora
+from saccade.data.corpora import TargetCorpus, expanded, is_text, open_corpora
 from saccade.data.lines import STANDARD_INPUT, check_readable
 from saccade.data.pairs import Corpus, Pair
 from saccade.display import Display
 from saccade.errors import SaccadeError
-from saccade.folder import WEIGHTS, load
+from saccade.files import alone
+from saccade.folder import WEIGHTS
 from saccade.synthetic.files import names_of
-from saccade.synthetic.job import Made, Make, file_mark, run_job
+from saccade.synthetic.job import Made, Make, file_mark, load_writer, run_job
 from saccade.text.pipeline import Pipeline
 from saccade.translator import Translation, Translator
 
@@ -61,41 +62,44 @@ def distill(
     Several folders are an ensemble. One text file is sources alone. Other keywords are settings of the search.
     """
     display = display or Display()
-    translator = load(teacher, device, engine=engine)
+    translator = load_writer(teacher, device, engine)
     corpora = _corpora(files, translator, needs_references=interpolate is not None or least > 0)
     folders = [teacher] if isinstance(teacher, str | Path) else list(teacher)
     source, target = translator.config.data.source, translator.config.data.target
     mark = {
         "teacher": [file_mark(Path(folder) / WEIGHTS) for folder in folders],
-        "corpus": [file_mark(file) for file in files],
+        "corpus": [file_mark(file) for file in expanded(files)],
         "interpolate": interpolate,
         "least": least,
         "clean": clean,
         "search": search,
     }
-    return run_job(
-        corpora,
-        _teach(translator, interpolate, least, search),
-        names_of(Path(out), source, target),
-        Path(out),
-        mark,
-        what="distilling",
-        cleaning=CleaningConfig(enabled=clean, drop_duplicates=False),
-        prefix="",
-        display=display,
-    )
+    with alone(out, "choose another --out"):
+        return run_job(
+            corpora,
+            _teach(translator, interpolate, least, search),
+            names_of(Path(out), source, target),
+            Path(out),
+            mark,
+            what="distilling",
+            cleaning=CleaningConfig(enabled=clean, drop_duplicates=False),
+            prefix="",
+            display=display,
+        )
 
 
 def _corpora(files: Sequence[str], translator: Translator, needs_references: bool) -> list[Corpus]:
     data = translator.config.data
-    if len(files) == 1 and is_text(files[0]):
+    named = expanded(files)
+    if len(files) == 1 and all(map(is_text, named)):
         if needs_references:
             raise SaccadeError(
                 f"{files[0]}: has sources alone, and --interpolate and --least compare with references; give the "
                 "target file too"
             )
-        check_readable(files[0])
-        return [SourceCorpus(TargetCorpus(files[0]))]
+        for file in named:
+            check_readable(file)
+        return [SourceCorpus(TargetCorpus(file)) for file in named]
     if not files:
         raise SaccadeError(f"no corpus to distil; name its files, or {STANDARD_INPUT} for TSV on standard input")
     return open_corpora(

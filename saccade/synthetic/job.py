@@ -18,7 +18,9 @@ from saccade.data.pairs import Corpus, Pair
 from saccade.display import Display
 from saccade.errors import SaccadeError
 from saccade.files import read_json, write_text
+from saccade.folder import load
 from saccade.synthetic.files import PairWriter, partial, put_in_place
+from saccade.translator import Translator
 
 WINDOW = 1024  # pairs made together, and the most that a kill costs
 
@@ -101,6 +103,14 @@ def run_job(
     put_in_place(paths)
     state.unlink()
     return Made(paths, progress.read, report.kept, progress.unlike, report)
+
+
+def load_writer(folders: str | Path | Sequence[str | Path], device: str | None, engine: str) -> Translator:
+    """The folder, or the ensemble of folders, that is to write."""
+    translator = load(folders, device, engine=engine)
+    if translator.config.data.monolingual:
+        raise SaccadeError(f"{folders}: is a language model, which translates nothing; name a folder of pairs")
+    return translator
 
 
 def file_mark(path: str | Path) -> list[Any]:

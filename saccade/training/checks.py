@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from saccade.config import Config
+from saccade.data.prepare import files_of
 from saccade.data.store import Store
 from saccade.data.tokenizers import Tokenizers
 from saccade.errors import SaccadeError
@@ -36,8 +37,11 @@ def check_folder(folder: Path, config: Config, restart: bool, base: Path | None)
             raise SaccadeError(
                 f"{folder}: is not a folder that Saccade made; --restart would throw it away; empty it first"
             )
-        if base is not None and base.resolve() == folder.resolve():
+        if base is not None and base.resolve().is_relative_to(folder.resolve()):
             raise SaccadeError(f"--from {base} --restart would throw away what it starts from; choose another --out")
+        for name in [*files_of(config.data), *config.data.old_valid]:
+            if Path(name).is_file() and Path(name).resolve().is_relative_to(folder.resolve()):
+                raise SaccadeError(f"{name}: lies in {folder}, which --restart would throw away; move it out of there")
         return
     if not ours:
         raise SaccadeError(f"{folder}: holds files that are not Saccade's; choose another --out")
@@ -101,9 +105,8 @@ def check_together(config: Config) -> None:
 
 
 def check_tuning(config: Config, base: Path | None) -> None:
-    """Refuse settings of fine-tuning where nothing is fine-tuned, and those of another model than `base` has."""
+    """Refuse settings of fine-tuning where nothing is fine-tuned."""
     if base is not None:
-        tuned_from(config, Config.load(base / CONFIG), base)
         return
     data, tokenizer, training = config.data, config.tokenizer, config.training
     given = {
@@ -150,10 +153,10 @@ def check_directions(config: Config, given: Tokenizers | None) -> None:
 
 def tuned_from(config: Config, base: Config, folder: Path) -> Config:
     """Settings with the model of the folder that is fine-tuned; only its dropout may be another."""
-    kept, given = base.model.model_dump(), config.model.model_dump()
-    fresh = type(config.model)(family=config.model.family).model_dump() | {"family": Config().model.family}
+    kept, given = base.model.model_dump(), config.model.model_dump(exclude_unset=True)
+    unsaid = {"family": Config().model.family}
     for key, value in given.items():
-        if value == fresh[key] or value is None or value == kept.get(key):
+        if value is None or value in (kept.get(key), unsaid.get(key)):
             continue
         if not key.endswith("dropout"):
             raise SaccadeError(
@@ -177,7 +180,9 @@ def resumable(config: Config, folder: Path, tuned: bool) -> Config:
         before["training"]["r_drop"] = 0.0
     if before["training"].get("unpadded") is None:  # … and before batches could go without padding
         before["training"]["unpadded"] = False
-    for section in ("data", "training") if tuned else ("data", "tokenizer", "model", "training"):
+    if tuned:
+        now["model"] = tuned_from(config, Config.of(before), folder).model.model_dump()
+    for section in ("data", "model", "training") if tuned else ("data", "tokenizer", "model", "training"):
         for key, value in now[section].items():
             known = before[section].get(key)
             if value is None:

@@ -103,9 +103,10 @@ def report_forgetting(config: Config, translator: Translator, base: Path, displa
         c.significant and c.difference < 0 for c in comparisons
     )
     if worse:
+        # A stream and a mixture are refused a share.
+        how = "as one of data.mixture" if data.stream or data.mixture else f"data.replay_share, now {share_of(data):g}"
         display.say(
-            "  something was forgotten: mix more of the old corpus in (data.replay_share, now "
-            f"{share_of(data):g}), or lower training.learning_rate"
+            f"  something was forgotten: mix more of the old corpus in ({how}), or lower training.learning_rate"
         )
     return {
         "base": str(base),

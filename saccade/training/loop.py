@@ -312,7 +312,9 @@ class Trainer:
             # No rank sees all of a weight that is shared out.
             found = "a gradient has NaN or infinite values"
             if not self.world.sharded and isinstance(batch, Batch):
-                found = first_bad_tensor(self.objective, batch.to(self.device))
+                # Each rank has seen its own share alone.
+                again = self.world.any_word(first_bad_tensor(self.objective, batch.to(self.device)))
+                found = again or f"{found}, which did not come back when the batch was run again"
         raise SaccadeError(
             f"training broke at step {self.progress.step:,}: {found}; lower training.learning_rate "
             f"(now {self.settings.learning_rate:g}), raise training.warmup_steps, or set training.precision=fp32; "

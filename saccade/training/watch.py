@@ -10,7 +10,10 @@ from saccade.training.objectives import Objective
 
 
 def first_bad_tensor(objective: Objective, batch: Batch) -> str:
-    """Run a batch again and name the first tensor with NaN or infinite values: a weight, an output, or a gradient."""
+    """Run a batch again and name the first tensor with NaN or infinite values: a weight, an output, or a gradient.
+
+    Empty, if all went well this time.
+    """
     for name, parameter in objective.model.named_parameters():
         if not torch.isfinite(parameter).all():
             return f"the weight {name} has NaN or infinite values"
@@ -26,7 +29,7 @@ def first_bad_tensor(objective: Objective, batch: Batch) -> str:
     handles = [module.register_forward_hook(look(name)) for name, module in objective.model.named_modules() if name]
     try:
         loss = objective(batch)
-        (loss.total / loss.tokens).backward()
+        (loss.total / max(1, loss.tokens)).backward()  # a rank's share may be empty
     finally:
         for handle in handles:
             handle.remove()
@@ -41,7 +44,7 @@ def first_bad_tensor(objective: Objective, batch: Batch) -> str:
     objective.zero_grad(set_to_none=True)
     if bad:
         return f"the gradient of {bad[-1]} is the first with NaN or infinite values"
-    return "the gradient had NaN or infinite values, which did not come back when the batch was run again"
+    return ""
 
 
 def _tensors(output: Any) -> list[Tensor]:
