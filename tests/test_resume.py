@@ -25,7 +25,7 @@ from torch import Tensor, nn
 import saccade
 from saccade import SaccadeError, api
 from saccade.config import Config
-from saccade.data.prepare import prepare
+from saccade.data.prepare import fingerprint, prepare
 from saccade.display import Display
 from saccade.folder import read_record
 from saccade.training import checkpoint
@@ -460,3 +460,51 @@ def test_two_runs_do_not_train_in_one_folder(tmp_path: Path, tiny: list[str], st
     again = start(api.train, *tiny, *LONG, out=folder, restart=True, quiet=True)  # a killed run is in nobody's way
     again.join()
     assert again.exitcode == 0
+
+
+def files_in(folder: Path) -> list[Path]:
+    """The sides of a small corpus."""
+    made = [folder / "train.de", folder / "train.en"]
+    for path, words in zip(made, (("eins", "zwei", "drei"), ("one", "two", "three")), strict=True):
+        path.write_text("".join(f"{words[i % 3]} {words[i // 3 % 3]} {i}\n" for i in range(60)), encoding="utf-8")
+    return made
+
+
+def test_a_corpus_that_was_copied_or_touched_is_the_same_and_another_is_refused_by_name(tmp_path, tiny, command):
+    files = files_in(tmp_path)
+    run = ["train", *files, *tiny, *SHORT, "--out", tmp_path / "run"]
+    assert command(*run).status == 0
+    os.utime(files[0], ns=(1, 1))
+    again = command(*run, "training.max_steps=12")
+    assert again.status == 0, again.err
+    held = files[1].read_text(encoding="utf-8")
+    files[1].write_text(held.replace("one", "two"), encoding="utf-8")  # as long as before
+    refused = command(*run, "training.max_steps=14")
+    assert refused.status == 2
+    assert f"error: {files[1]}: does not hold what it held when {tmp_path / 'run'} was prepared from it" in refused.err
+    files[1].write_text(held, encoding="utf-8")
+    assert command(*run, "training.max_steps=14").status == 0
+
+
+def test_a_run_prepared_before_what_files_hold_was_kept_goes_on(tmp_path, tiny, command):
+    files = files_in(tmp_path)
+    run = ["train", *files, *tiny, *SHORT, "--out", tmp_path / "run"]
+    assert command(*run).status == 0
+    record = tmp_path / "run" / "resume" / "data" / "prepared.json"
+    known = json.loads(record.read_text(encoding="utf-8"))
+    del known["files"]
+    marks: list[str] = []
+
+    def noted(config: Config, tokenizers: Any, states: bool = False) -> str:
+        marks.append(fingerprint(config, tokenizers, states=states))
+        return marks[-1]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("saccade.data.prepare.fingerprint", noted)
+        record.write_text(json.dumps(known), encoding="utf-8")
+        assert command(*run, "training.max_steps=12").status == 2
+    known["fingerprint"] = marks[-1]
+    record.write_text(json.dumps(known), encoding="utf-8")
+    assert command(*run, "training.max_steps=12").status == 0
+    os.utime(files[0], ns=(1, 1))
+    assert command(*run, "training.max_steps=14").status == 2

@@ -19,7 +19,7 @@ import numpy as np
 
 from saccade.config import Config, DataConfig
 from saccade.data.cleaning import CleaningReport
-from saccade.data.corpora import Corpus, Pair, expanded
+from saccade.data.corpora import Corpus, Pair
 from saccade.data.extending import begins_with
 from saccade.data.mapping import Here, Mapper
 from saccade.data.mixture import (
@@ -35,6 +35,7 @@ from saccade.data.mixture import (
     shares,
     told,
 )
+from saccade.data.provenance import check_files, files_of, size_and_time, states_of
 from saccade.data.replay import choose_replay
 from saccade.data.sampling import check_stream, draw_sample
 from saccade.data.spool import Spool, Spooled
@@ -87,8 +88,9 @@ def prepare(
     mark = fingerprint(config, tokenizers)
     if record.exists():
         known = read_json(record, "remove it to prepare the data again")
-        if known["fingerprint"] in (mark, fingerprint(config, tokenizers, strictly=True)):
-            _say_mended(known.get("streamed", {}), _streamed(config.data), display)
+        # Runs begun before what files hold was kept have their sizes and times in the mark.
+        if known["fingerprint"] == (mark if "files" in known else fingerprint(config, tokenizers, states=True)):
+            check_files(known.get("files", {}), config.data, folder.parent.parent, display)
             resolved = config.with_changes(known["choices"])
             learned = Tokenizers.load(folder)
             before = known.get("from", {})
@@ -186,7 +188,7 @@ def _prepare(
     summary |= {} if corpus is None else {"train_pairs": corpus.pairs, "sampled": pairs, "held_out": bool(held_out)}
     known = {"fingerprint": mark, "choices": choices, "reasons": reasons, "report": summary}
     known |= {} if base is None else {"from": _named(base)}
-    known |= {} if corpus is None else {"streamed": _streamed(config.data)}
+    known |= {"files": states_of(config.data)}
     write_text(folder / "prepared.json", json.dumps(known, indent=1))
     return Prepared(
         config.with_changes(choices), tokenizers, Store(folder / "train"), Store(folder / "valid"), summary, reasons
@@ -212,44 +214,16 @@ def check_corpora(data: DataConfig) -> None:
                 next(iter(corpus))
 
 
-def fingerprint(config: Config, tokenizers: Tokenizers | None, strictly: bool = False) -> str:
-    """Changes when anything that preparing depends on does: settings, files, the tokenizer given.
+def fingerprint(config: Config, tokenizers: Tokenizers | None, states: bool = False) -> str:
+    """Changes when anything that preparing depends on does: settings, names of files, the tokenizer given.
 
-    Of a stream's files the names are enough, unless `strictly`: one may be found damaged after days, and be mended.
+    `states`: the sizes and times of files too.
     """
     data = config.data
-    loosely = {} if strictly else _streamed(data)
-    files = [[name] if name in loosely else [name, *_state_of(name)] for name in files_of(data)]
+    files = [[name, *(size_and_time(name) if states else ())] for name in files_of(data)]
     sizes = None if tokenizers is None else [tokenizers.source.size, tokenizers.target.size, tokenizers.joint]
     settings = [data.model_dump(mode="json"), config.tokenizer.model_dump(mode="json"), files, sizes]
     return hashlib.sha256(json.dumps(settings).encode()).hexdigest()
-
-
-def files_of(data: DataConfig) -> list[str]:
-    """All files that a corpus is prepared from."""
-    mixed = [name for item in data.mixture for name in (*item.train, *item.valid)]
-    return expanded([*data.train, *data.valid, *data.replay, *mixed], monolingual=True)
-
-
-def _streamed(data: DataConfig) -> dict[str, list[int]]:
-    """The files of a stream, each with its size and time."""
-    files = [*data.train, *(name for item in data.mixture for name in item.train)] if data.stream else []
-    return {name: _state_of(name) for name in expanded(files, monolingual=True)}
-
-
-def _state_of(name: str) -> list[int]:
-    path = Path(name)
-    return [path.stat().st_size, path.stat().st_mtime_ns] if path.is_file() else []
-
-
-def _say_mended(before: dict[str, list[int]], now: dict[str, list[int]], display: Display) -> None:
-    other = [name for name, state in before.items() if now.get(name) != state]
-    more = f" and {len(other) - 1:,} more" if other[1:] else ""
-    if other:
-        display.say(
-            f"stream: {other[0]}{more} changed since the run began, which goes on with what is there now, and with the "
-            "vocabulary and the validation set that it has; --restart begins again"
-        )
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from saccade.config import Config
-from saccade.data.prepare import files_of
+from saccade.data.provenance import files_of
 from saccade.data.store import Store
 from saccade.data.tokenizers import Tokenizers
 from saccade.errors import SaccadeError
