@@ -36,7 +36,10 @@ def describe_device(device: torch.device) -> str:
     """A device by the name on its box."""
     if device.type == "cuda":
         return str(torch.cuda.get_device_name(device))
-    return f"cpu, {torch.get_num_threads()} threads" if device.type == "cpu" else device.type
+    if device.type != "cpu":
+        return device.type
+    threads = torch.get_num_threads()
+    return f"cpu, {threads} thread{'s' if threads > 1 else ''}"
 
 
 def predates_bf16(device: torch.device) -> bool:

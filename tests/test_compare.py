@@ -69,6 +69,7 @@ def test_a_recipe_that_fails_is_named_and_the_others_are_kept(place: Path, first
     assert "1 of 3 rows failed: impossible" in first.err
     rows = {row["name"]: row for row in json.loads((place / "out" / "table.json").read_text())["rows"]}
     assert "model.bidirectional=true" in rows["impossible"]["failed"]
+    assert rows["impossible"]["failed"].startswith("seed 2: ")
     assert rows["impossible"]["bleu"] == []
     for name in ("cho", "bahdanau"):
         assert rows[name]["failed"] is None

@@ -82,7 +82,8 @@ def lines_of(
         for seed in row.seeds(plan):
             found = read_result("quality", row, seed, plan)
             if found is None:
-                line.failed = failures.get((row.name, seed), UNMEASURED)
+                why = failures.get((row.name, seed), UNMEASURED)
+                line.failed = why if why == UNMEASURED or len(row.seeds(plan)) == 1 else f"seed {seed}: {why}"
                 continue
             _add_quality(line, found, seed)
             tokenize = found["tokenize"]
