@@ -29,7 +29,7 @@ def of_the_gpu(step: Callable[[], object], steps: int = 8, warmup: int = 3) -> f
     """
     for _ in range(warmup):
         step()
-    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+    with profile(activities=[ProfilerActivity.CUDA], acc_events=True) as profiler:
         for _ in range(steps):
             step()
         torch.cuda.synchronize()
