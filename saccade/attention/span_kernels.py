@@ -200,6 +200,7 @@ def _by_heads(x: Tensor) -> Tensor:
     """Rows may lie apart; within one, heads and columns lie side by side."""
     assert x.stride(2) == 1, "a head lies in one piece"
     assert x.size(1) == 1 or x.stride(1) == x.size(2), "heads are parts of a row"
+    assert x.size(0) * x.stride(0) < 1 << 31, "places are counted in 32 bits: fewer rows, or narrower ones"
     return x
 
 
