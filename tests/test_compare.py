@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -333,7 +334,9 @@ def test_rows_save_and_stop_when_the_terminal_or_nobody_asks_for_them_any_more(h
     out = place / how
     line = [PYTHON, "-m", "saccade", *arguments(place, "cho"), "--out", str(out), "--no-speed"]
     long = [*line, "training.max_steps=100000", "training.validate_every=50000", "training.checkpoint_every=5"]
-    with subprocess.Popen(long, stderr=subprocess.PIPE, start_new_session=True) as run:
+    # Whoever runs the suite in the background may have it ignore Ctrl-C.
+    hears = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(long, stderr=subprocess.PIPE, start_new_session=True, preexec_fn=hears) as run:
         folder = out / "cho" / "seed-1" / "resume"
         deadline = time.monotonic() + 120
         while not list(folder.glob("step-*")) and time.monotonic() < deadline:

@@ -98,8 +98,8 @@ def lines_of(
             line.train_tokens_per_second = speed["train_tokens_per_second"]
             line.decode_tokens_per_second = speed["decode_tokens_per_second"]
             line.cost, line.device = speed["cost"], speed["device"]
-        elif (row.name, plan.seeds[0]) in failures:
-            line.failed = failures[row.name, plan.seeds[0]]
+        elif line.failed is None:
+            line.failed = failures.get((row.name, plan.seeds[0]))
         lines.append(line)
         progress(len(lines))
     _add_time_to_quality(lines, quality)
