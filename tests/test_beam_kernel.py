@@ -91,10 +91,15 @@ def assert_alike(one, other, number):
 
 
 @pytest.mark.parametrize("kind", BEAMS)
-@pytest.mark.parametrize("vocabulary", [12, 64, 1000, 9000])
+@pytest.mark.parametrize("vocabulary", [12, 64, 600])
 @pytest.mark.parametrize("celled", [False, True])
-def test_a_beam_by_kernels_writes_what_the_lines_write(kind, vocabulary, celled):
+def test_a_beam_by_kernels_writes_what_the_lines_write(kind, vocabulary, celled, monkeypatch):
+    monkeypatch.setattr("saccade.generation.beam_kernel.PART", 256)  # 600 are read in three parts
     check(BEAMS[kind], vocabulary, torch.float32, vocabulary, celled=celled)
+
+
+def test_a_vocabulary_of_several_parts_is_read_whole():
+    check(BEAMS["three"], 9000, torch.float32, 1)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -102,7 +107,7 @@ def test_logits_may_be_rounded(dtype):
     check(BEAMS["five"], 40, dtype, 3)
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(kind=st.sampled_from(list(BEAMS)), seed=st.integers(0, 999), ending=st.sampled_from([0.0, 3.0, 8.0]))
 def test_whatever_the_logits_both_find_the_same(kind, seed, ending):
     check(BEAMS[kind], 16, torch.float32, seed, ending=ending)
@@ -143,7 +148,7 @@ def test_the_compiled_kernels_do_too(kind, vocabulary, dtype, monkeypatch):
 @torch.inference_mode()
 def test_captured_steps_by_the_kernels_find_what_those_by_lines_find(kind, monkeypatch):
     monkeypatch.setattr("saccade.models.transformer.lean", lambda layers: Lean(layers, on_gpu))
-    for lengths, seed in (([5, 9, 2, 14], 1), ([6], 3)):
+    for lengths, seed in (([5, 6, 2], 1), ([6], 3)):
         batch = collate([(s, []) for s in sentences(lengths, seed=seed)], range(len(lengths)))
         limits = torch.tensor([min(2 * n + 3, 33) for n in lengths])
         parts = batch.source, batch.source_mask, BEAMS[kind], limits, (*DEFAULT_RULES, forbid([7]))
