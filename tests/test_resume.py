@@ -486,6 +486,20 @@ def test_a_corpus_that_was_copied_or_touched_is_the_same_and_another_is_refused_
     assert command(*run, "training.max_steps=14").status == 0
 
 
+def test_a_file_that_came_or_went_among_those_of_a_pattern_is_named(tmp_path, tiny, command):
+    for part in "ab":
+        both = zip(*(path.read_text(encoding="utf-8").splitlines() for path in files_in(tmp_path)), strict=True)
+        (tmp_path / f"{part}.tsv").write_text("".join(f"{s}\t{t}\n" for s, t in both), encoding="utf-8")
+    run = ["train", tmp_path / "*.tsv", *tiny, *SHORT, "--out", tmp_path / "run"]
+    assert command(*run).status == 0
+    (tmp_path / "b.tsv").rename(tmp_path / "c.tsv")
+    come = command(*run, "training.max_steps=12")
+    assert (come.status, f"c.tsv: was not there when {tmp_path / 'run'} was prepared; take it" in come.err) == (2, True)
+    (tmp_path / "c.tsv").unlink()
+    gone = command(*run, "training.max_steps=12")
+    assert (gone.status, "b.tsv: is gone, which was there when" in gone.err) == (2, True), gone.err
+
+
 def test_a_run_prepared_before_what_files_hold_was_kept_goes_on(tmp_path, tiny, command):
     files = files_in(tmp_path)
     run = ["train", *files, *tiny, *SHORT, "--out", tmp_path / "run"]

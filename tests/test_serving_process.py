@@ -176,3 +176,10 @@ def test_a_run_that_is_watched_before_it_has_a_model_is_named(tmp_path):
         said = started.stderr.readline()
         started.terminate()
     assert said.startswith(f"watching {tmp_path / 'x'}, where there is nothing yet, at http://127.0.0.1:")
+
+
+def test_without_what_it_needs_it_names_the_extra(trained):
+    script = "import sys; sys.modules['uvicorn'] = None; from saccade.__main__ import main; main()"
+    line = [sys.executable, "-c", script, "serve", str(trained)]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (2, "error: saccade serve needs uvicorn: pip install 'saccade[serve]'\n")

@@ -1,6 +1,7 @@
 """Corpora that a model writes: distillation and back-translation."""
 
 import json
+import os
 from contextlib import contextmanager
 
 import pytest
@@ -135,8 +136,16 @@ def test_a_job_is_not_gone_on_with_under_other_settings(trained, corpus, tmp_pat
     with pytest.raises(SaccadeError, match=r"made\.job\.json: the job was begun with least=0\.0, now it is 50"):
         distill(trained, corpus, tmp_path / "made", least=50, display=QUIET, **SHORT)
     (tmp_path / "in.en").write_text((tmp_path / "in.en").read_text() + "more\n")
-    with pytest.raises(SaccadeError, match=r"begun with corpus="):
+    with pytest.raises(SaccadeError, match=r"in\.en: does not hold what it held when the job was begun"):
         distill(trained, corpus, tmp_path / "made", display=QUIET, **SHORT)
+
+
+def test_a_job_goes_on_with_a_corpus_that_was_copied_or_touched(trained, corpus, tmp_path, monkeypatch):
+    monkeypatch.setattr(job, "WINDOW", 6)
+    with pytest.raises(KeyboardInterrupt):
+        distill(trained, corpus, tmp_path / "made", display=Stopped(9), **SHORT)
+    os.utime(tmp_path / "in.en", ns=(1, 1))
+    assert distill(trained, corpus, tmp_path / "made", display=QUIET, **SHORT).read == 20
 
 
 def test_files_of_a_pattern_that_are_others_than_before_are_not_gone_on_with(trained, corpus, tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from saccade.commands.app import Device, Engine, app
+from saccade.errors import SaccadeError
 
 DEMO = Path("runs/demo")
 
@@ -52,9 +53,12 @@ def serve(
     log_texts: Annotated[bool, typer.Option("--log-texts", help="Write users' texts into the log.")] = False,
 ) -> None:
     """Serve folders over HTTP: LibreTranslate's protocol, one of its own, and a page."""
-    from saccade.serving.remote import possible
-    from saccade.serving.run import demo_folder, serve_folders
-    from saccade.serving.settings import settings_of
+    try:
+        from saccade.serving.remote import possible
+        from saccade.serving.run import demo_folder, serve_folders
+        from saccade.serving.settings import settings_of
+    except ModuleNotFoundError as missing:
+        raise SaccadeError(f"saccade serve needs {missing.name}: pip install 'saccade[serve]'") from missing
 
     settings = settings_of(
         host=host,

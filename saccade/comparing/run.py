@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from saccade.comparing.checks import check_rows
@@ -44,6 +45,8 @@ def compare(
     plan = plan.with_digests()
     tasks = [(row, seed) for row in rows for seed in row.seeds(plan)]
     _check_files(tasks, plan, display)
+    if figures and find_spec("matplotlib") is None:  # said now, when it can still be installed in time
+        display.say("there will be no figures, for matplotlib is not installed: pip install 'saccade[plots]'")
     with writing(plan.out, ELSEWHERE), alone(plan.out, ELSEWHERE):
         plan_path = plan.save()
         failures: Failures = {}

@@ -35,7 +35,7 @@ from saccade.data.mixture import (
     shares,
     told,
 )
-from saccade.data.provenance import check_files, files_of, size_and_time, states_of
+from saccade.data.provenance import check_files, check_names, files_of, size_and_time, states_of
 from saccade.data.replay import choose_replay
 from saccade.data.sampling import check_stream, draw_sample
 from saccade.data.spool import Spool, Spooled
@@ -109,6 +109,8 @@ def prepare(
                 known["report"],
                 known["reasons"],
             )
+        if "files" in known:
+            check_names(known["files"], config.data, folder.parent.parent)
         raise SaccadeError(
             f"{folder.parent.parent}: was prepared from other data, with other data or tokenizer settings, or with "
             "another --from; give what was given then to go on, choose another --out, or start over with --restart"

@@ -55,6 +55,22 @@ def check_files(before: Mapping[str, State], data: DataConfig, run: Path, displa
         )
 
 
+def check_names(before: Mapping[str, State], data: DataConfig, run: Path) -> None:
+    """Refuse files that a pattern or a folder has now and had not, or the other way round."""
+    now = files_of(data)
+    come = [name for name in now if name not in before]
+    gone = [name for name in before if name not in now]
+    if not come and not gone:
+        return
+    name, *others = come or gone
+    more = f" and {len(others):,} more" if others else ""
+    said, remedy = ("was not there", "take it away") if come else ("is gone, which was there", "put it back")
+    raise SaccadeError(
+        f"{name}{more}: {said} when {run} was prepared; {remedy} to go on, choose another --out, or start over with "
+        "--restart"
+    )
+
+
 def _is_still(name: str, state: State) -> bool:
     """A file that was copied or touched is another only if it holds something else."""
     now = size_and_time(name)

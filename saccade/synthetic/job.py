@@ -17,7 +17,7 @@ from saccade.data.cleaning import CleaningReport, Dropped, Example, clean
 from saccade.data.pairs import Corpus, Pair
 from saccade.display import Display
 from saccade.errors import SaccadeError
-from saccade.files import read_json, write_text
+from saccade.files import digest, read_json, write_text
 from saccade.folder import load
 from saccade.synthetic.files import PairWriter, partial, put_in_place
 from saccade.translator import Translator
@@ -114,9 +114,9 @@ def load_writer(folders: str | Path | Sequence[str | Path], device: str | None, 
 
 
 def file_mark(path: str | Path) -> list[Any]:
-    """A file by name, size and time: enough to see that it is another one."""
+    """A file by its name and what it holds; one that was copied or touched is the same."""
     path = Path(path)
-    return [str(path), path.stat().st_size, path.stat().st_mtime_ns] if path.is_file() else [str(path)]
+    return [str(path), digest(path)] if path.is_file() else [str(path)]
 
 
 def _begin(state: Path, paths: Sequence[Path], mark: dict[str, Any]) -> _Progress:
@@ -130,11 +130,22 @@ def _begin(state: Path, paths: Sequence[Path], mark: dict[str, Any]) -> _Progres
     mark = json.loads(json.dumps(mark))
     odd = next((name for name in mark if known.mark.get(name) != mark[name]), None)
     if odd is not None:
+        _check_contents(known.mark.get(odd), mark[odd], state)
         raise SaccadeError(
             f"{state}: the job was begun with {odd}={known.mark.get(odd)!r}, now it is {mark[odd]!r}; give the same "
             "again to go on, remove the file to begin anew, or choose another --out"
         )
     return known
+
+
+def _check_contents(before: Any, now: Any, state: Path) -> None:
+    """Of files that are called what they were called, name the one that holds something else."""
+    if isinstance(before, list) and [(name, len(m)) for name, *m in before] == [(name, len(m)) for name, *m in now]:
+        for name in (mark[0] for mark in now if mark not in before):
+            raise SaccadeError(
+                f"{name}: does not hold what it held when the job was begun ({state}); put that back to go on, remove "
+                f"{state} to begin anew, or choose another --out"
+            )
 
 
 def _save(state: Path, progress: _Progress) -> None:
