@@ -118,9 +118,10 @@ def prepare(
     # Without its record, what is here is what a run killed while preparing left.
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
+    begun = {"fingerprint": mark, "files": states_of(config.data)}  # as they are before they are read
     with tempfile.TemporaryDirectory(prefix=".spool.", suffix=".partial", dir=folder) as place:
         spool = Spool(Path(place), config, display, mapper or Here())
-        return _prepare(config, folder, spool, display, tokenizers, mark, base)
+        return _prepare(config, folder, spool, display, tokenizers, begun, base)
 
 
 def _named(base: Path) -> dict[str, str]:
@@ -134,7 +135,7 @@ def _prepare(
     spool: "Spool",
     display: Display,
     tokenizers: Tokenizers | None,
-    mark: str,
+    begun: dict[str, Any],
     base: Path | None,
 ) -> Prepared:
     report = CleaningReport()
@@ -188,9 +189,8 @@ def _prepare(
     summary |= {"mixture": mixed} if mixed else {}
     summary |= {} if replay is None else {"replay": replay.report()}
     summary |= {} if corpus is None else {"train_pairs": corpus.pairs, "sampled": pairs, "held_out": bool(held_out)}
-    known = {"fingerprint": mark, "choices": choices, "reasons": reasons, "report": summary}
+    known = begun | {"choices": choices, "reasons": reasons, "report": summary}
     known |= {} if base is None else {"from": _named(base)}
-    known |= {"files": states_of(config.data)}
     write_text(folder / "prepared.json", json.dumps(known, indent=1))
     return Prepared(
         config.with_changes(choices), tokenizers, Store(folder / "train"), Store(folder / "valid"), summary, reasons
